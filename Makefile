@@ -1,0 +1,56 @@
+# Two commands matter: `make demo` and `make test`. Both set up their own environment in .venv.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c requirements/constraints.txt
+
+.PHONY: demo test test-slow lint types docs bench clean
+
+demo: $(VENV)/.light  ## the whole story on a real classifier, with a picture
+	$(BIN)/capri demo
+
+test: $(VENV)/.test lint types  ## formatting, types, doctests and the test suite
+	@echo "capri: running the tests (a few minutes on 2 cores) ..."
+	$(BIN)/python -m pytest --cov=capri --cov-report=term:skip-covered -q
+	$(BIN)/python -m pytest --doctest-glob='*.md' -q docs README.md
+
+test-slow: $(VENV)/.test  ## the tests that take minutes or need the real data
+	$(BIN)/python -m pytest -m slow -q
+
+lint: $(VENV)/.test
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+
+types: $(VENV)/.test
+	$(BIN)/mypy
+
+docs: $(VENV)/.docs  ## the manual, in docs/_build/html
+	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
+
+bench: $(VENV)/.bench  ## speed against the alternatives, as ratios in one run
+	$(BIN)/python benchmarks/posthoc.py
+
+$(VENV)/bin/python:
+	@echo "capri: making the environment .venv"
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.light: pyproject.toml requirements/constraints.txt | $(VENV)/bin/python
+	@echo "capri: installing the light core (one to two minutes the first time) ..."
+	$(PIP) -e ".[report]"
+	@touch $@
+
+$(VENV)/.test: pyproject.toml requirements/constraints.txt | $(VENV)/bin/python
+	@echo "capri: installing everything the tests need, torch included (two to four minutes the first time) ..."
+	$(PIP) -e ".[test]"
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml requirements/constraints.txt | $(VENV)/bin/python
+	$(PIP) -e ".[test,docs]"
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.test requirements/peers.txt
+	$(PIP) -r requirements/peers.txt
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache docs/_build docs/gallery

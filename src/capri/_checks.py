@@ -1,0 +1,132 @@
+"""Checks of what users hand in: one clear sentence that names the argument, the value and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.floating[Any]]
+Ints = NDArray[np.int64]
+
+
+class InputError(ValueError):
+    """Something handed to capri is not usable; the message says what, and what to do."""
+
+
+class AbsentClassWarning(UserWarning):
+    """A class has no sample in the evaluation set and was left out on request."""
+
+
+def check_scores(scores: ArrayLike, name: str = "scores") -> Floats:
+    """Scores of shape (n_samples, n_classes): finite floats, two classes or more. Floats are not copied."""
+    try:
+        array = np.asarray(scores)
+        if not np.issubdtype(array.dtype, np.floating):
+            array = array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be numbers; got {_short(scores)} ({error}).") from None
+    if array.ndim != 2:
+        raise InputError(f"{name} must have shape (n_samples, n_classes); got shape {array.shape}.")
+    if array.shape[0] == 0:
+        raise InputError(f"{name} is empty: shape {array.shape}; give at least one sample.")
+    if array.shape[1] < 2:
+        raise InputError(f"{name} has {array.shape[1]} column(s); a classifier needs at least 2, one per class.")
+    # The sum is finite unless an entry is not (or it overflows): one pass and no N×K mask in the ordinary case.
+    with np.errstate(over="ignore", invalid="ignore"):
+        suspicious = not np.isfinite(array.sum(dtype=np.float64))
+    if suspicious and (bad := np.argwhere(~np.isfinite(array))).size:
+        i, k = bad[0]
+        raise InputError(
+            f"{name}[{i}, {k}] is {array[i, k]}; {len(bad)} entries are NaN or infinite. "
+            "Remove these samples or clip the scores."
+        )
+    return array
+
+
+def check_labels(y: ArrayLike, n_classes: int, n_samples: int | None = None, name: str = "y") -> Ints:
+    """Labels as integers 0 … n_classes − 1, one per sample."""
+    array = np.asarray(y)
+    if array.ndim != 1:
+        raise InputError(f"{name} must be one-dimensional; got shape {array.shape}.")
+    if n_samples is not None and len(array) != n_samples:
+        raise InputError(f"{name} has {len(array)} labels for {n_samples} samples; give one label per sample.")
+    if len(array) == 0:
+        raise InputError(f"{name} is empty; give at least one label.")
+    if not np.issubdtype(array.dtype, np.integer):
+        if not np.issubdtype(array.dtype, np.floating) or not np.array_equal(array, np.floor(array)):
+            raise InputError(
+                f"{name} must hold class indices 0 … {n_classes - 1}; got {_short(array[0])} of type {array.dtype}. "
+                "Encode names as indices, or use an estimator with classes=…."
+            )
+    labels = array.astype(np.int64, copy=False)
+    outside = (labels < 0) | (labels >= n_classes)
+    if outside.any():
+        i = int(np.flatnonzero(outside)[0])
+        raise InputError(f"{name}[{i}] is {labels[i]}, outside 0 … {n_classes - 1}: the scores have {n_classes} classes.")
+    return labels
+
+
+def check_vector(
+    values: ArrayLike,
+    name: str,
+    n_classes: int | None = None,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    strict: bool = False,
+) -> NDArray[np.float64]:
+    """One finite number per class, within [low, high] (or above `low` alone, where `strict`)."""
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must hold one number per class; got {_short(values)}.") from None
+    if array.ndim != 1 or array.size == 0:
+        raise InputError(f"{name} must be a non-empty vector with one number per class; got shape {array.shape}.")
+    if n_classes is not None and len(array) != n_classes:
+        raise InputError(f"{name} has {len(array)} entries for {n_classes} classes; give one per class.")
+    for wrong, expected in (
+        (~np.isfinite(array), "a finite number"),
+        (array < low if low is not None and not strict else np.zeros(len(array), bool), f"at least {low}"),
+        (array <= low if low is not None and strict else np.zeros(len(array), bool), f"above {low}"),
+        (array > high if high is not None else np.zeros(len(array), bool), f"at most {high}"),
+    ):
+        if wrong.any():
+            k = int(np.flatnonzero(wrong)[0])
+            raise InputError(f"{name}[{k}] is {array[k]}; each entry must be {expected}.")
+    return array
+
+
+def check_counts(counts: ArrayLike, n_classes: int | None = None, name: str = "class_counts") -> NDArray[np.float64]:
+    """Samples per class: non-negative, not all zero."""
+    array = check_vector(counts, name, n_classes, low=0)
+    if array.sum() == 0:
+        raise InputError(f"{name} sums to 0; give the number of training samples of each class.")
+    return array
+
+
+def check_sample_weight(weight: ArrayLike | None, n_samples: int) -> NDArray[np.float64] | None:
+    """Non-negative weights, one per sample, or None."""
+    if weight is None:
+        return None
+    return check_vector(weight, "sample_weight", n_samples, low=0) if n_samples else None
+
+
+def check_names(names: Sequence[str] | None, n_classes: int, name: str = "class_names") -> tuple[str, ...]:
+    """One name per class, all different; '0', '1', … where none are given."""
+    if names is None:
+        return tuple(str(k) for k in range(n_classes))
+    result = tuple(str(n) for n in names)
+    if len(result) != n_classes:
+        raise InputError(f"{name} has {len(result)} entries for {n_classes} classes; give one per class.")
+    if len(set(result)) != len(result):
+        twice = next(n for n in result if result.count(n) > 1)
+        raise InputError(f"{name} holds {twice!r} twice; class names must differ.")
+    return result
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

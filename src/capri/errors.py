@@ -1,0 +1,112 @@
+"""Class errors: the only thing an objective sees.
+
+    Err_k = P[ŷ ≠ y | y = k]                                                   (Problem Setup)
+
+Hard errors come from predictions, soft ones (for gradients) from softmax probabilities. A class without samples has an
+undefined error (NaN); `resolve_absent` is the one place that decides what that means.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from capri._checks import AbsentClassWarning, InputError, Ints, check_labels, check_sample_weight, check_scores
+
+Absent = Literal["error", "ignore"]
+
+
+def predict(scores: ArrayLike) -> Ints:
+    """The class of the highest score; the lower index wins a tie, as `argmax` does."""
+    return check_scores(scores).argmax(axis=1)
+
+
+def class_totals(y: ArrayLike, n_classes: int, sample_weight: ArrayLike | None = None) -> NDArray[np.float64]:
+    """Number (or total weight) of samples of each class."""
+    labels = check_labels(y, n_classes)
+    weight = check_sample_weight(sample_weight, len(labels))
+    return np.bincount(labels, weights=weight, minlength=n_classes).astype(np.float64)
+
+
+def confusion_matrix(
+    y: ArrayLike, predictions: ArrayLike, n_classes: int, sample_weight: ArrayLike | None = None
+) -> NDArray[np.float64]:
+    """Samples of class i predicted as class j, at [i, j].
+
+    >>> confusion_matrix([0, 0, 1], [0, 1, 1], n_classes=2)
+    array([[1., 1.],
+           [0., 1.]])
+    """
+    labels = check_labels(y, n_classes)
+    predicted = check_labels(predictions, n_classes, len(labels), name="predictions")
+    weight = check_sample_weight(sample_weight, len(labels))
+    cells = np.bincount(labels * n_classes + predicted, weights=weight, minlength=n_classes * n_classes)
+    return cells.reshape(n_classes, n_classes).astype(np.float64)
+
+
+def class_errors(
+    y: ArrayLike, predictions: ArrayLike, n_classes: int, sample_weight: ArrayLike | None = None
+) -> NDArray[np.float64]:
+    """Err_k for each class: the share of its samples that are predicted as something else; NaN without samples.
+
+    >>> class_errors([0, 0, 1, 1], [0, 1, 1, 1], n_classes=2)
+    array([0.5, 0. ])
+    """
+    confusion = confusion_matrix(y, predictions, n_classes, sample_weight)
+    totals = confusion.sum(axis=1)
+    with np.errstate(invalid="ignore"):
+        return np.where(totals > 0, 1 - np.diag(confusion) / totals, np.nan)
+
+
+def soft_class_errors(
+    scores: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+) -> NDArray[np.float64]:
+    """Differentiable twin of `class_errors`: the mean of 1 − softmax(scores)_y over the samples of each class."""
+    probabilities = softmax(check_scores(scores))
+    n_classes = probabilities.shape[1]
+    labels = check_labels(y, n_classes, len(probabilities))
+    weight = check_sample_weight(sample_weight, len(labels))
+    wrong = 1 - probabilities[np.arange(len(labels)), labels]
+    totals = np.bincount(labels, weights=weight, minlength=n_classes)
+    sums = np.bincount(labels, weights=wrong if weight is None else wrong * weight, minlength=n_classes)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(totals > 0, sums / totals, np.nan)
+
+
+def softmax(scores: ArrayLike) -> NDArray[np.float64]:
+    """Rows of probabilities from rows of scores, without overflow."""
+    z = np.asarray(scores, dtype=np.float64)
+    z = np.exp(z - z.max(axis=1, keepdims=True))
+    return z / z.sum(axis=1, keepdims=True)
+
+
+def resolve_absent(
+    totals: ArrayLike, absent: Absent = "error", class_names: Sequence[str] | None = None
+) -> NDArray[np.bool_]:
+    """Which classes count. A class with no sample is an error, or with `absent="ignore"` left out with a warning.
+
+    >>> resolve_absent([3, 2])
+    array([ True,  True])
+    """
+    present = np.asarray(totals) > 0
+    if absent not in ("error", "ignore"):
+        raise InputError(f"absent is {absent!r}; it must be 'error' or 'ignore'.")
+    if present.all():
+        return present
+    names = [str(k) if class_names is None else f"{class_names[k]!r} ({k})" for k in np.flatnonzero(~present)]
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    if not present.any():
+        raise InputError("no class has any sample (or all sample weights are 0); the class errors are undefined.")
+    if absent == "error":
+        raise InputError(
+            f"class {shown} has no sample here, so its error is undefined. "
+            'Add samples, or pass absent="ignore" to leave such classes out of the objective.'
+        )
+    warnings.warn(
+        f"class {shown} has no sample here and is left out of the objective.", AbsentClassWarning, stacklevel=3
+    )
+    return present
