@@ -55,17 +55,19 @@ def check_labels(y: ArrayLike, n_classes: int, n_samples: int | None = None, nam
         raise InputError(f"{name} has {len(array)} labels for {n_samples} samples; give one label per sample.")
     if len(array) == 0:
         raise InputError(f"{name} is empty; give at least one label.")
-    if not np.issubdtype(array.dtype, np.integer):
-        if not np.issubdtype(array.dtype, np.floating) or not np.array_equal(array, np.floor(array)):
-            raise InputError(
-                f"{name} must hold class indices 0 … {n_classes - 1}; got {_short(array[0])} of type {array.dtype}. "
-                "Encode names as indices, or use an estimator with classes=…."
-            )
+    whole = np.issubdtype(array.dtype, np.floating) and np.array_equal(array, np.floor(array))
+    if not (np.issubdtype(array.dtype, np.integer) or whole):
+        raise InputError(
+            f"{name} must hold class indices 0 … {n_classes - 1}; got {_short(array[0])} of type {array.dtype}. "
+            "Encode names as indices, or use an estimator with classes=…."
+        )
     labels = array.astype(np.int64, copy=False)
     outside = (labels < 0) | (labels >= n_classes)
     if outside.any():
         i = int(np.flatnonzero(outside)[0])
-        raise InputError(f"{name}[{i}] is {labels[i]}, outside 0 … {n_classes - 1}: the scores have {n_classes} classes.")
+        raise InputError(
+            f"{name}[{i}] is {labels[i]}, outside 0 … {n_classes - 1}: the scores have {n_classes} classes."
+        )
     return labels
 
 
@@ -77,16 +79,18 @@ def check_vector(
     low: float | None = None,
     high: float | None = None,
     strict: bool = False,
+    per: str = "class",
 ) -> NDArray[np.float64]:
-    """One finite number per class, within [low, high] (or above `low` alone, where `strict`)."""
+    """One finite number per class (or per sample), within [low, high] (or above `low` alone, where `strict`)."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError(f"{name} must hold one number per class; got {_short(values)}.") from None
+        raise InputError(f"{name} must hold one number per {per}; got {_short(values)}.") from None
     if array.ndim != 1 or array.size == 0:
-        raise InputError(f"{name} must be a non-empty vector with one number per class; got shape {array.shape}.")
+        raise InputError(f"{name} must be a non-empty vector with one number per {per}; got shape {array.shape}.")
     if n_classes is not None and len(array) != n_classes:
-        raise InputError(f"{name} has {len(array)} entries for {n_classes} classes; give one per class.")
+        plural = {"class": "classes"}.get(per, per + "s")
+        raise InputError(f"{name} has {len(array)} entries for {n_classes} {plural}; give one per {per}.")
     for wrong, expected in (
         (~np.isfinite(array), "a finite number"),
         (array < low if low is not None and not strict else np.zeros(len(array), bool), f"at least {low}"),
@@ -111,7 +115,7 @@ def check_sample_weight(weight: ArrayLike | None, n_samples: int) -> NDArray[np.
     """Non-negative weights, one per sample, or None."""
     if weight is None:
         return None
-    return check_vector(weight, "sample_weight", n_samples, low=0) if n_samples else None
+    return check_vector(weight, "sample_weight", n_samples, low=0, per="sample")
 
 
 def check_names(names: Sequence[str] | None, n_classes: int, name: str = "class_names") -> tuple[str, ...]:

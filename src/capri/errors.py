@@ -62,9 +62,7 @@ def class_errors(
         return np.where(totals > 0, 1 - np.diag(confusion) / totals, np.nan)
 
 
-def soft_class_errors(
-    scores: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
-) -> NDArray[np.float64]:
+def soft_class_errors(scores: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> NDArray[np.float64]:
     """Differentiable twin of `class_errors`: the mean of 1 − softmax(scores)_y over the samples of each class."""
     probabilities = softmax(check_scores(scores))
     n_classes = probabilities.shape[1]
@@ -97,7 +95,7 @@ def resolve_absent(
         raise InputError(f"absent is {absent!r}; it must be 'error' or 'ignore'.")
     if present.all():
         return present
-    names = [str(k) if class_names is None else f"{class_names[k]!r} ({k})" for k in np.flatnonzero(~present)]
+    names = [str(k) if class_names is None else f"{class_names[k]!r} ({k})" for k in np.flatnonzero(~present).tolist()]
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     if not present.any():
         raise InputError("no class has any sample (or all sample weights are 0); the class errors are undefined.")

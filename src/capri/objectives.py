@@ -1,0 +1,341 @@
+"""Objectives: one number to lower, made of class errors.
+
+Objectives go by name (``"cvar:0.2"``, ``"0.5*balanced+0.5*sdev"``), as objects (``cvar(0.2)``), or as any function of
+the class errors. An objective is added in one place: define it under `@register_objective`, and its name works
+everywhere. What they are made of is in `capri.forms`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from capri._checks import InputError
+from capri.forms import ClassContext, ConfusionFunction, ErrorFunction, Evaluator, Form, Vector, add, scale
+
+MANY_SHOT, FEW_SHOT = 100, 20  # more than 100 training samples: many; fewer than 20: few
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A named objective that waits for its classes: ``objective.on(context)`` can be evaluated and searched.
+
+    Objectives add and scale: ``0.5 * balanced() + 0.5 * cvar(0.2)``.
+    """
+
+    name: str
+    build: Callable[[ClassContext], Evaluator] = field(repr=False, compare=False)
+
+    def on(self, context: ClassContext) -> Evaluator:
+        """The objective on these classes."""
+        return self.build(context)
+
+    def __add__(self, other: Objective) -> Objective:
+        return Objective(f"{self.name}+{other.name}", lambda c: add(self.on(c), other.on(c)))
+
+    def __rmul__(self, factor: float) -> Objective:
+        return Objective(f"{factor:g}*{self.name}", lambda c: scale(float(factor), self.on(c)))
+
+    def __str__(self) -> str:
+        return self.name
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# The registry
+
+
+@dataclass(frozen=True)
+class _Entry:
+    make: Callable[..., Any]
+    on: Literal["classes", "errors", "confusion"]
+    parameter: str | None
+    description: str
+
+
+_REGISTRY: dict[str, _Entry] = {}
+
+
+def register_objective(
+    name: str, *, on: Literal["classes", "errors", "confusion"] = "errors", parameter: str | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Objective]]:
+    """Register an objective under a name; the decorated function becomes its constructor.
+
+    on="errors": ``f(errors) -> float``; on="confusion": ``f(confusion) -> float``; on="classes": ``f(context) -> Form``
+    with the `ClassContext` (names, shares, weights, …) in place of the errors.
+    With a `parameter`, the function takes it as a second argument and the name reads ``"name:value"``.
+
+    >>> from capri.forms import ClassContext
+    >>> @register_objective("range")
+    ... def error_range(errors):
+    ...     "The gap between the worst and the best class."
+    ...     return errors.max() - errors.min()
+    >>> error_range().on(ClassContext.of([1, 1, 1]))(np.array([0.1, 0.5, 0.2]))
+    0.4
+    >>> unregister_objective("range")
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Objective]:
+        if name in _REGISTRY:
+            raise InputError(f"objective {name!r} is registered already; choose another name or unregister it first.")
+        _REGISTRY[name] = _Entry(function, on, parameter, (function.__doc__ or "").strip().split("\n")[0])
+
+        def constructor(*args: Any) -> Objective:
+            return _construct(name, *args)
+
+        constructor.__doc__, constructor.__name__ = function.__doc__, getattr(function, "__name__", name)
+        return constructor
+
+    return decorate
+
+
+def unregister_objective(name: str) -> None:
+    """Forget a registered objective."""
+    _REGISTRY.pop(name, None)
+
+
+def objective_names() -> dict[str, str]:
+    """Every registered name (with its parameter) and what it means."""
+    return {f"{n}:{e.parameter}" if e.parameter else n: e.description for n, e in _REGISTRY.items()}
+
+
+def _construct(name: str, *args: Any) -> Objective:
+    entry = _REGISTRY[name]
+    if len(args) != (entry.parameter is not None):
+        wants = f"a parameter, as in '{name}:{entry.parameter}'" if entry.parameter else "no parameter"
+        raise InputError(f"objective {name!r} takes {wants}; got {args or 'none'}.")
+    label = f"{name}:{args[0]}" if args else name
+
+    def build(context: ClassContext) -> Evaluator:
+        if entry.on == "classes":
+            form = entry.make(context, *args)
+            assert isinstance(form, Form)
+            return form
+        wrap = ErrorFunction if entry.on == "errors" else ConfusionFunction
+        return wrap(lambda x: entry.make(x, *args))
+
+    return Objective(label, build)
+
+
+ObjectiveLike: TypeAlias = str | Objective | Callable[[Vector], float]
+
+
+def as_objective(objective: ObjectiveLike) -> Objective:
+    """An objective from its name, or from any function of the class errors.
+
+    >>> as_objective("0.5*balanced + 0.5*cvar:0.2").name
+    '0.5*balanced+0.5*cvar:0.2'
+    """
+    if isinstance(objective, Objective):
+        return objective
+    if callable(objective):
+        return Objective(getattr(objective, "__name__", "custom"), lambda _: ErrorFunction(objective))
+    if not isinstance(objective, str):
+        raise InputError(f"objective is {objective!r}; give a name such as 'balanced' or 'cvar:0.2', or a function.")
+    terms = [_parse_term(term) for term in re.split(r"(?<![eE])\+", objective.replace(" ", ""))]
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+def _parse_term(text: str) -> Objective:
+    factor, star, body = text.rpartition("*")
+    if star:
+        try:
+            return float(factor) * _parse_term(body)
+        except ValueError as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"objective term {text!r}: {factor!r} is not a number.") from None
+    if match := re.fullmatch(r"err\[(.+)\]", body):
+        return _construct("err", match[1])
+    name, colon, parameter = body.partition(":")
+    if name not in _REGISTRY:
+        near = get_close_matches(name, _REGISTRY, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(objective_names())}."
+        raise InputError(f"unknown objective {name!r}; {hint}")
+    return _construct(name, parameter) if colon else _construct(name)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# The objectives (Appendix A of the paper, and what users expect besides)
+
+
+def tail_size(n_classes: int, a: float) -> int:
+    """⌈K·a⌉, safe against 100·0.07 > 7 in floating point."""
+    return math.ceil(n_classes * a - 1e-9)
+
+
+def _number(value: Any, name: str, low: float, high: float, *, open_low: bool = False) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is {value!r}; it must be a number.") from None
+    if not (low < number <= high if open_low else low <= number <= high):
+        bracket = "(" if open_low else "["
+        raise InputError(f"{name} is {number:g}; it must lie in {bracket}{low:g}, {high:g}].")
+    return number
+
+
+def _linear(coefficients: ArrayLike) -> Form:
+    return Form(np.asarray(coefficients, dtype=np.float64))
+
+
+def _ranked(ranks: Vector, smooth_ranks: Vector | None = None, groups: NDArray[np.int64] | None = None) -> Form:
+    groups = np.arange(len(ranks)) if groups is None else groups
+    return Form(np.zeros(len(groups)), 0.0, ranks, groups, smooth_ranks)
+
+
+@register_objective("plain", on="classes")
+def plain(classes: ClassContext) -> Form:
+    """Overall error, Σ_k π_k Err_k with the shares of the evaluation set."""
+    return _linear(classes.shares)
+
+
+@register_objective("balanced", on="classes")
+def balanced(classes: ClassContext) -> Form:
+    """Mean of the class errors, (1/K) Σ_k Err_k."""
+    return _linear(np.full(classes.n_classes, 1 / classes.n_classes))
+
+
+@register_objective("weighted", on="classes")
+def weighted(classes: ClassContext) -> Form:
+    """Weighted error, (1/K) Σ_k ω_k Err_k with Σ_k ω_k = K."""
+    if classes.weights is None:
+        raise InputError("objective 'weighted' needs weights=…: one test-time weight per class.")
+    return _linear(classes.weights / classes.weights.sum())
+
+
+@register_objective("sdev", on="classes")
+def sdev(classes: ClassContext) -> Form:
+    """Population standard deviation of the class errors."""
+    return Form(np.zeros(classes.n_classes), deviation=1.0)
+
+
+@register_objective("quantile", on="classes", parameter="a")
+def quantile(classes: ClassContext, a: Any) -> Form:
+    """The ⌈K·a⌉-th worst class error, 0 < a ≤ 1."""
+    k = classes.n_classes
+    rank = tail_size(k, _number(a, "quantile's a", 0, 1, open_low=True)) - 1
+    width = 1 + k // 40  # the smooth twin averages over neighbours in rank, a triangle of this half-width
+    triangle = np.maximum(0.0, 1 - np.abs(np.arange(k) - rank) / width)
+    return _ranked(np.eye(k)[rank], triangle / triangle.sum())
+
+
+@register_objective("cvar", on="classes", parameter="a")
+def cvar(classes: ClassContext, a: Any) -> Form:
+    """The mean of the ⌈K·a⌉ worst class errors, 0 < a ≤ 1."""
+    k = classes.n_classes
+    size = tail_size(k, _number(a, "cvar's a", 0, 1, open_low=True))
+    return _ranked(np.where(np.arange(k) < size, 1 / size, 0.0))
+
+
+@register_objective("mix", on="classes", parameter="λ")
+def mix(classes: ClassContext, lam: Any) -> Form:
+    """λ·plain + (1 − λ)·sdev, 0 ≤ λ ≤ 1: the paper's error-deviation trade-off."""
+    weight = _number(lam, "mix's λ", 0, 1)
+    return _linear(weight * classes.shares) + Form(np.zeros(classes.n_classes), deviation=1 - weight)
+
+
+@register_objective("worst", on="classes")
+def worst(classes: ClassContext) -> Form:
+    """The worst class error."""
+    return _ranked(np.eye(classes.n_classes)[0])
+
+
+@register_objective("worst_group", on="classes")
+def worst_group(classes: ClassContext) -> Form:
+    """The worst mean error of a group of classes."""
+    if classes.groups is None:
+        raise InputError("objective 'worst_group' needs groups=…: the group of each class.")
+    _, index = np.unique(classes.groups, return_inverse=True)
+    return _ranked(np.eye(int(index.max()) + 1)[0], groups=index.astype(np.int64))
+
+
+def _shot(classes: ClassContext, name: str, chosen: Callable[[Vector], NDArray[np.bool_]]) -> Form:
+    if classes.train_counts is None:
+        raise InputError(f"objective {name!r} needs train_counts=…: the training samples of each class.")
+    inside = chosen(classes.train_counts)
+    if not inside.any():
+        raise InputError(f"objective {name!r}: no class has that many training samples.")
+    return _linear(inside / inside.sum())
+
+
+@register_objective("many", on="classes")
+def many(classes: ClassContext) -> Form:
+    """Mean error of the classes with more than 100 training samples."""
+    return _shot(classes, "many", lambda n: n > MANY_SHOT)
+
+
+@register_objective("medium", on="classes")
+def medium(classes: ClassContext) -> Form:
+    """Mean error of the classes with 20 to 100 training samples."""
+    return _shot(classes, "medium", lambda n: (n >= FEW_SHOT) & (n <= MANY_SHOT))
+
+
+@register_objective("few", on="classes")
+def few(classes: ClassContext) -> Form:
+    """Mean error of the classes with fewer than 20 training samples."""
+    return _shot(classes, "few", lambda n: n < FEW_SHOT)
+
+
+@register_objective("err", on="classes", parameter="class")
+def class_error(classes: ClassContext, which: Any) -> Form:
+    """The error of one class, by index or name: ``err[3]``, ``err[cat]``."""
+    names = classes.class_names or tuple(map(str, range(classes.n_classes)))
+    if str(which) in names:
+        return _linear(np.eye(classes.n_classes)[names.index(str(which))])
+    if str(which).isdigit() and int(which) < classes.n_classes:
+        return _linear(np.eye(classes.n_classes)[int(which)])
+    raise InputError(f"err[{which}]: no such class; give an index 0 … {classes.n_classes - 1} or a class name.")
+
+
+@register_objective("macro_f1", on="confusion")
+def macro_f1(confusion: NDArray[np.float64]) -> float:
+    """1 − macro-averaged F1."""
+    return 1 - float(_f1(confusion).mean())
+
+
+@register_objective("weighted_f1", on="confusion")
+def weighted_f1(confusion: NDArray[np.float64]) -> float:
+    """1 − F1 averaged with the share of each class."""
+    support = confusion.sum(axis=1)
+    return 1 - float(_f1(confusion) @ support / support.sum())
+
+
+def _f1(confusion: NDArray[np.float64]) -> Vector:
+    both = confusion.sum(axis=0) + confusion.sum(axis=1)
+    return np.divide(2 * np.diag(confusion), both, out=np.zeros(len(both)), where=both > 0)
+
+
+def expected_cost(costs: ArrayLike) -> Objective:
+    """Mean cost per sample under a cost matrix, costs[i, j] for predicting j on class i.
+
+    >>> objective = expected_cost([[0, 1], [5, 0]])
+    >>> objective.on(ClassContext.of([1, 1]))(np.array([[8.0, 2.0], [1.0, 9.0]]))
+    0.35
+    """
+    matrix = np.asarray(costs, dtype=np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
+        raise InputError(f"costs must be a finite square matrix, one row per true class; got shape {matrix.shape}.")
+
+    def cost(confusion: NDArray[np.float64]) -> float:
+        if confusion.shape != matrix.shape:
+            raise InputError(
+                f"costs is {matrix.shape} for {len(confusion)} classes; give one row and column per class."
+            )
+        return float((matrix * confusion).sum() / confusion.sum())
+
+    return Objective("cost", lambda _: ConfusionFunction(cost))
+
+
+def on_confusion(function: Callable[[NDArray[np.float64]], float], name: str | None = None) -> Objective:
+    """An objective from any function of the confusion matrix (rows are true classes), to be lowered."""
+    return Objective(name or str(getattr(function, "__name__", "custom")), lambda _: ConfusionFunction(function))
