@@ -1,0 +1,180 @@
+"""The strategy: (ω, l, Δ) per class, and the one owner of signs.
+
+    loss       ℓ(y, o) = ω_y · [ logsumexp_k(Δ_k o_k + l_k) − (Δ_y o_y + l_y) ]         `Strategy.loss_scores`
+    post-hoc   ô = Δ∘o − l                                                               `Strategy.adjust`
+
+Logit adjustment is l = +τ log π in both: the loss adds it during training, post-hoc takes it away from a model that was
+trained without it. The same strategy therefore corrects the same bias on either side; `transferred` carries multipliers
+over, for which the two sides are inverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from capri._checks import InputError, check_scores, check_vector
+from capri.attributes import frequency
+from capri.dictionary import Dictionary
+
+Vector: TypeAlias = NDArray[np.float64]
+DeltaForm: TypeAlias = Literal["normalized", "sigmoid", "exp", "linear"]
+
+EPSILON = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Strategy:
+    """Weight ω, offset l and multiplier Δ of each class.
+
+    >>> Strategy.logit_adjustment([900, 90, 10], tau=1.0).adjust([[2.0, 1.0, 0.5]]).argmax()
+    np.int64(2)
+    """
+
+    omega: Vector
+    l: Vector
+    delta: Vector
+
+    def __post_init__(self) -> None:
+        k = np.size(self.l)
+        object.__setattr__(self, "l", check_vector(self.l, "l", k))
+        object.__setattr__(self, "omega", check_vector(self.omega, "omega", k, low=0))
+        object.__setattr__(self, "delta", check_vector(self.delta, "delta", k, low=0, strict=True))
+
+    @classmethod
+    def of(
+        cls,
+        n_classes: int,
+        *,
+        omega: ArrayLike | None = None,
+        l: ArrayLike | None = None,
+        delta: ArrayLike | None = None,
+    ) -> Strategy:
+        """A strategy that is neutral (ω = 1, l = 0, Δ = 1) in what is not given."""
+        parts = [
+            np.full(n_classes, neutral) if given is None else check_vector(given, name, n_classes)
+            for name, given, neutral in (("omega", omega, 1.0), ("l", l, 0.0), ("delta", delta, 1.0))
+        ]
+        return cls(*parts)
+
+    # -- the named strategies of the literature ----------------------------------------------------------------------
+
+    @classmethod
+    def logit_adjustment(cls, class_counts: ArrayLike, tau: float = 1.0) -> Strategy:
+        """LA: l_k = τ log π_k (Menon et al. 2021); balanced softmax at τ = 1."""
+        pi = frequency(class_counts)
+        return cls.of(len(pi), l=tau * np.log(pi))
+
+    @classmethod
+    def cdt(cls, class_counts: ArrayLike, gamma: float) -> Strategy:
+        """CDT: Δ_k = (π_k / π_max)^γ in the loss (Ye et al. 2020)."""
+        pi = frequency(class_counts)
+        return cls.of(len(pi), delta=(pi / pi.max()) ** gamma)
+
+    @classmethod
+    def vs(cls, class_counts: ArrayLike, tau: float, gamma: float) -> Strategy:
+        """VS: offsets of LA and multipliers of CDT together (Kini et al. 2021)."""
+        return replace(cls.cdt(class_counts, gamma), l=cls.logit_adjustment(class_counts, tau).l)
+
+    @classmethod
+    def weighted(cls, weights: ArrayLike) -> Strategy:
+        """Weighted cross-entropy: ω as given, scaled to mean 1."""
+        omega = check_vector(weights, "weights", low=0)
+        if omega.sum() == 0:
+            raise InputError("weights sum to 0; give at least one class a positive weight.")
+        return cls.of(len(omega), omega=omega / omega.mean())
+
+    # -- the map W (eq. 1) -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_weights(
+        cls,
+        dictionary: Dictionary,
+        *,
+        w_l: ArrayLike | None = None,
+        w_delta: ArrayLike | None = None,
+        w_omega: ArrayLike | None = None,
+        delta_form: DeltaForm = "normalized",
+    ) -> Strategy:
+        """S = W F(A): l = D w_l, Δ = form(D w_Δ), ω = softplus(D w_ω) scaled to mean 1."""
+        return cls.of(
+            dictionary.shape[0],
+            l=None if w_l is None else dictionary @ w_l,
+            delta=None if w_delta is None else DELTA_FORMS[_known(delta_form)](dictionary @ w_delta),
+            omega=None if w_omega is None else omega_from(dictionary @ w_omega),
+        )
+
+    # -- use ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def n_classes(self) -> int:
+        """K."""
+        return len(self.l)
+
+    def adjust(self, scores: ArrayLike) -> NDArray[np.float64]:
+        """Post-hoc: Δ∘o − l, of shape (n_samples, K)."""
+        return self._checked(scores) * self.delta - self.l
+
+    def loss_scores(self, scores: ArrayLike) -> NDArray[np.float64]:
+        """What the loss compares: Δ∘o + l, of shape (n_samples, K)."""
+        return self._checked(scores) * self.delta + self.l
+
+    def loss(self, scores: ArrayLike, y: ArrayLike) -> Vector:
+        """The parametric cross-entropy of each sample, (n_samples,); `capri.train` has the differentiable twin."""
+        z = self.loss_scores(scores)
+        labels = np.asarray(y)
+        top = z.max(axis=1)
+        log_sum = top + np.log(np.exp(z - top[:, None]).sum(axis=1))
+        return np.asarray(self.omega[labels] * (log_sum - z[np.arange(len(z)), labels]))
+
+    def transferred(self) -> Strategy:
+        """The other side's counterpart: post-hoc (Δ, l) ↔ loss (1/Δ, l/Δ). Exact for equal Δ, a heuristic otherwise."""
+        return replace(self, delta=1 / self.delta, l=self.l / self.delta)
+
+    def _checked(self, scores: ArrayLike) -> NDArray[np.float64]:
+        array = check_scores(scores)
+        if array.shape[1] != self.n_classes:
+            raise InputError(
+                f"scores have {array.shape[1]} columns, the strategy {self.n_classes} classes; "
+                "give one score per class, in the strategy's order."
+            )
+        return array.astype(np.float64, copy=False)
+
+
+def _sigmoid(x: Vector) -> Vector:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def _normalized(x: Vector) -> Vector:
+    """The paper's form, sigmoid(√K · x/‖x‖): the root mean square of its argument is always 1."""
+    return _sigmoid(np.sqrt(len(x)) * x / max(float(np.linalg.norm(x)), EPSILON))
+
+
+def _linear(x: Vector) -> Vector:
+    """1 + x: the post-hoc search moves multipliers along straight lines."""
+    return 1 + x
+
+
+#: Δ from D w_Δ. "normalized" is the paper's; the others are free to express CDT and AutoBalance.
+DELTA_FORMS: dict[str, Callable[[Vector], Vector]] = {
+    "normalized": _normalized,
+    "sigmoid": _sigmoid,
+    "exp": np.exp,
+    "linear": _linear,
+}
+
+
+def omega_from(x: ArrayLike) -> Vector:
+    """ω from D w_ω: softplus keeps it positive, and its mean is 1."""
+    positive = np.logaddexp(0.0, np.asarray(x, dtype=np.float64))
+    return np.asarray(positive / positive.mean())
+
+
+def _known(delta_form: str) -> str:
+    if delta_form not in DELTA_FORMS:
+        raise InputError(f"delta_form is {delta_form!r}; it must be one of {', '.join(DELTA_FORMS)}.")
+    return delta_form
