@@ -1,1 +1,61 @@
-"""capri."""
+"""Class-attribute priors: tune classifiers for the classes and the objective that matter.
+
+attributes --basis--> dictionary D --W--> strategy (ω, l, Δ)
+                                             |
+        scores + labels --strategy--> class errors --objective--> one number to lower, by choosing W
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from capri._checks import AbsentClassWarning, InputError
+from capri.attributes import Attributes
+from capri.constraints import Constraint
+from capri.dictionary import Dictionary, build_dictionary
+from capri.errors import class_errors
+from capri.evaluation import evaluate, make_scorer
+from capri.objectives import Objective, as_objective, objective_names, register_objective
+from capri.policy import Policy, PolicyError
+from capri.strategy import Strategy
+
+if TYPE_CHECKING:
+    from capri.posthoc import CAPClassifierCV, LogitAdjuster, exact_line_search, fold
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AbsentClassWarning",
+    "Attributes",
+    "CAPClassifierCV",
+    "Constraint",
+    "Dictionary",
+    "InputError",
+    "LogitAdjuster",
+    "Objective",
+    "Policy",
+    "PolicyError",
+    "Strategy",
+    "as_objective",
+    "build_dictionary",
+    "class_errors",
+    "evaluate",
+    "exact_line_search",
+    "fold",
+    "make_scorer",
+    "objective_names",
+    "register_objective",
+]
+
+_POSTHOC = {"CAPClassifierCV", "LogitAdjuster", "exact_line_search", "fold"}
+
+
+def __getattr__(name: str) -> Any:
+    """Estimators and searches load on first use: they bring scikit-learn and Numba with them."""
+    if name in _POSTHOC:
+        import capri.posthoc
+
+        return getattr(capri.posthoc, name)
+    raise AttributeError(f"module 'capri' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,16 @@
+"""The command `capri`."""
+
+import sys
+
+
+def main() -> None:
+    """Run the command line, or say what it needs."""
+    try:
+        from capri.cli import app
+    except ImportError as error:
+        sys.exit(f"capri's command line needs {error.name}: pip install 'capri[report]'")
+    app()
+
+
+if __name__ == "__main__":
+    main()

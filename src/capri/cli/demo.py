@@ -1,0 +1,84 @@
+"""`capri demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from capri import demo as story
+from capri._checks import InputError
+from capri._files import write_atomically
+
+
+def demo(
+    data: Annotated[str, typer.Option(help="Which scores to use.")] = "digits",
+    splits: Annotated[int, typer.Option(min=1, help="How many random splits to average over.")] = 5,
+    out: Annotated[Path, typer.Option(help="Folder for the table and the picture.")] = Path("capri-demo"),
+) -> None:
+    """Show what capri does: a real classifier, five objectives, errors before and after."""
+    if data not in story.DATASETS:
+        raise InputError(f"--data is {data!r}; there are {', '.join(story.DATASETS)}.")
+    console = Console()
+    source = story.DATASETS[data]
+    console.print(f"[bold]capri demo[/bold]: {source.title}")
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("tuning", total=splits * len(story.METHODS) * len(story.OBJECTIVES))
+        results = story.run(data, splits, on_step=lambda: progress.advance(task))
+    console.print(table(results))
+    console.print(
+        "Errors in %, on test samples, mean ± standard deviation over "
+        f"{splits} splits; lower is better. Each column was tuned for its own objective."
+    )
+    write_atomically(out / "table.md", markdown(results).encode())
+    picture = draw(results, source.title, out)
+    console.print(f"Picture of the class errors: {picture}\nTable: {out / 'table.md'}")
+
+
+def table(results: story.Results) -> Table:
+    """The results as a terminal table, the best of each column in bold."""
+    grid = Table("method", *story.OBJECTIVES)
+    best = {o: min(results.values[m][o].mean() for m in results.values) for o in story.OBJECTIVES}
+    for method, row in results.values.items():
+        cells = []
+        for objective in story.OBJECTIVES:
+            values = row[objective]
+            text = cell(values)
+            cells.append(f"[bold green]{text}[/]" if values.mean() <= best[objective] + 1e-12 else text)
+        grid.add_row(method, *cells)
+    return grid
+
+
+def markdown(results: story.Results) -> str:
+    """The same as Markdown."""
+    lines = ["| method | " + " | ".join(story.OBJECTIVES) + " |", "| --- |" + " ---: |" * len(story.OBJECTIVES)]
+    for method, row in results.values.items():
+        lines.append(f"| {method} | " + " | ".join(cell(row[o]) for o in story.OBJECTIVES) + " |")
+    lines.append(f"\nErrors in %, test, mean ± standard deviation, n = {results.n_splits} splits.")
+    return "\n".join(lines) + "\n"
+
+
+def cell(values: story.NDArray[story.np.float64]) -> str:
+    """Mean ± standard deviation in percent."""
+    spread = f" ± {100 * values.std(ddof=1):.1f}" if len(values) > 1 else ""
+    return f"{100 * values.mean():.1f}{spread}"
+
+
+def draw(results: story.Results, title: str, out: Path) -> Path:
+    """Class errors before and after, for the first objective and the last method."""
+    from capri.report.figures import class_error_figure
+
+    objective, method = story.OBJECTIVES[0], list(results.values)[-1]
+    return class_error_figure(
+        results.class_errors["as trained"][objective],
+        results.class_errors[method][objective],
+        results.train_counts,
+        results.class_names,
+        labels=("as trained", method),
+        title=f"Class errors, tuned for {objective} error",
+        path=out / "class_errors.png",
+    )

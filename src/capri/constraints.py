@@ -1,0 +1,63 @@
+"""Constraints: what tuning must not give up, such as ``plain <= baseline + 0.01`` or ``err[3] <= 0.2``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from capri._checks import InputError
+from capri.objectives import Objective, ObjectiveLike, as_objective
+
+_BASELINE = r"(?:baseline|unadjusted)"
+_NUMBER = r"[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?"
+_BOUND = re.compile(rf"(?:(?P<base>{_BASELINE})(?:(?P<sign>[+-])(?P<slack>{_NUMBER}))?|(?P<number>{_NUMBER}))")
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """objective ≤ bound, or objective ≤ its value on the unadjusted scores + bound, where `relative`.
+
+    >>> constraint = as_constraint("plain <= baseline + 0.01")
+    >>> constraint.limit(0.30)
+    0.31
+    >>> str(constraint)
+    'plain <= baseline + 0.01'
+    """
+
+    objective: Objective
+    bound: float
+    relative: bool = False
+
+    def limit(self, unadjusted: float) -> float:
+        """The number that the objective must not exceed, given its unadjusted value."""
+        return unadjusted + self.bound if self.relative else self.bound
+
+    def __str__(self) -> str:
+        if not self.relative:
+            return f"{self.objective} <= {self.bound:g}"
+        slack = f" {'+' if self.bound > 0 else '-'} {abs(self.bound):g}" if self.bound else ""
+        return f"{self.objective} <= baseline{slack}"
+
+
+ConstraintLike: TypeAlias = str | Constraint | tuple[ObjectiveLike, float]
+
+
+def as_constraint(constraint: ConstraintLike) -> Constraint:
+    """A constraint from text, or from a pair (objective, bound)."""
+    if isinstance(constraint, Constraint):
+        return constraint
+    if isinstance(constraint, tuple):
+        return Constraint(as_objective(constraint[0]), float(constraint[1]))
+    left, operator, right = constraint.partition("<=")
+    match = _BOUND.fullmatch(right.replace(" ", ""))
+    if not operator or match is None:
+        raise InputError(
+            f"constraint {constraint!r} cannot be read; write '<objective> <= <number>', "
+            "'<objective> <= baseline' or '<objective> <= baseline + <number>'."
+        )
+    objective = as_objective(left.strip())
+    if match["base"]:
+        slack = float(match["slack"] or 0)
+        return Constraint(objective, -slack if match["sign"] == "-" else slack, relative=True)
+    return Constraint(objective, float(match["number"]))

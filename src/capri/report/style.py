@@ -1,0 +1,47 @@
+"""The look of all figures: quiet axes, colours that colour-blind readers can tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+#: Okabe and Ito's palette.
+INK, BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY = (
+    "#222222",
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#D55E00",
+    "#999999",
+)
+CYCLE = (BLUE, ORANGE, GREEN, PINK, RED, SKY, INK)
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Matplotlib settings of capri's figures, drawn off screen."""
+    import matplotlib
+
+    matplotlib.use("Agg", force=False)
+    import matplotlib.pyplot as plt
+    from cycler import cycler
+
+    settings = {
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.prop_cycle": cycler(color=CYCLE),
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": "#e6e6e6",
+        "font.size": 11,
+        "axes.titlesize": 12,
+        "axes.titlelocation": "left",
+        "legend.frameon": False,
+        "figure.dpi": 120,
+        "savefig.bbox": "tight",
+        "svg.hashsalt": "capri",
+    }
+    with plt.rc_context(settings):
+        yield
