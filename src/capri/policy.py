@@ -109,10 +109,8 @@ class Policy:
         try:
             strategy = content.pop("strategy")
             content["strategy"] = Strategy(**{f.name: np.array(strategy[f.name], float) for f in fields(Strategy)})
-            content["class_names"], content["constraints"] = (
-                tuple(content["class_names"]),
-                tuple(content["constraints"]),
-            )
+            for name in ("class_names", "constraints"):
+                content[name] = tuple(content[name])
             return cls(**content)
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise PolicyError(f"{source}: its content does not make a policy ({error}); save it again.") from None

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -41,7 +43,9 @@ def demo(
 
 def table(results: story.Results) -> Table:
     """The results as a terminal table, the best of each column in bold."""
-    grid = Table("method", *story.OBJECTIVES)
+    grid = Table()
+    for heading in ("method", *story.OBJECTIVES):
+        grid.add_column(heading, no_wrap=True)
     best = {o: min(results.values[m][o].mean() for m in results.values) for o in story.OBJECTIVES}
     for method, row in results.values.items():
         cells = []
@@ -62,7 +66,7 @@ def markdown(results: story.Results) -> str:
     return "\n".join(lines) + "\n"
 
 
-def cell(values: story.NDArray[story.np.float64]) -> str:
+def cell(values: NDArray[np.float64]) -> str:
     """Mean ± standard deviation in percent."""
     spread = f" ± {100 * values.std(ddof=1):.1f}" if len(values) > 1 else ""
     return f"{100 * values.mean():.1f}{spread}"
