@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError, check_counts
+from capri._checks import InputError, check_counts, check_names
 
 Vector: TypeAlias = NDArray[np.float64]
 
@@ -29,12 +29,13 @@ Vector: TypeAlias = NDArray[np.float64]
 class ClassContext:
     """What an objective may know of the classes, besides their errors.
 
-    shares: (K,) share of each class in the evaluation set (for the plain error).
+    shares: (K,) share of each class in the evaluation set (for the plain error). total: its number of samples.
     weights: (K,) test-time importance ω_test, any positive scale. groups: (K,) label of the group of each class.
     train_counts: (K,) training samples, for the many/medium/few-shot splits. class_names: for ``err[name]``.
     """
 
     shares: Vector
+    total: float = 1.0
     weights: Vector | None = None
     groups: NDArray[Any] | None = None
     train_counts: Vector | None = None
@@ -57,10 +58,11 @@ class ClassContext:
             raise InputError(f"groups has shape {np.shape(groups)} for {k} classes; give one label per class.")
         return cls(
             shares=shares / shares.sum(),
+            total=float(shares.sum()),
             weights=None if weights is None else check_counts(weights, k, name="weights"),
             groups=None if groups is None else np.asarray(groups),
             train_counts=None if train_counts is None else check_counts(train_counts, k, name="train_counts"),
-            class_names=None if class_names is None else tuple(map(str, class_names)),
+            class_names=check_names(class_names, k),
         )
 
     @property
@@ -68,8 +70,9 @@ class ClassContext:
         """K."""
         return len(self.shares)
 
-    def restrict(self, present: NDArray[np.bool_]) -> ClassContext:
-        """The same, of some classes only."""
+    def present(self) -> ClassContext:
+        """The same, of the classes that have samples."""
+        present = self.shares > 0
         if present.all():
             return self
 
@@ -78,7 +81,8 @@ class ClassContext:
 
         names = None if self.class_names is None else tuple(np.asarray(self.class_names)[present].tolist())
         return ClassContext(
-            self.shares[present] / self.shares[present].sum(),
+            self.shares[present],
+            self.total,
             take(self.weights),
             take(self.groups),
             take(self.train_counts),
@@ -182,6 +186,31 @@ class ErrorFunction:
 
 
 @dataclass(frozen=True)
+class ConfusionForm:
+    """R(M) = constant + Σ_ij costs_ij M_ij + Σ_k f1_k F1_k(M), of a confusion matrix M in counts."""
+
+    costs: NDArray[np.float64]
+    f1: Vector
+    constant: float = 0.0
+
+    def __call__(self, confusion: NDArray[np.float64]) -> float:
+        """The objective itself."""
+        return self.constant + float((self.costs * confusion).sum() + self.f1 @ f1_scores(confusion))
+
+    def __mul__(self, factor: float) -> ConfusionForm:
+        return ConfusionForm(factor * self.costs, factor * self.f1, factor * self.constant)
+
+    def __add__(self, other: ConfusionForm) -> ConfusionForm:
+        return ConfusionForm(self.costs + other.costs, self.f1 + other.f1, self.constant + other.constant)
+
+
+def f1_scores(confusion: NDArray[np.float64]) -> Vector:
+    """F1 of each class; 0 for a class that neither occurs nor is predicted."""
+    both = confusion.sum(axis=0) + confusion.sum(axis=1)
+    return np.divide(2 * np.diag(confusion), both, out=np.zeros(len(both)), where=both > 0)
+
+
+@dataclass(frozen=True)
 class ConfusionFunction:
     """An objective on the whole confusion matrix (counts, rows are true classes), to be lowered."""
 
@@ -192,29 +221,36 @@ class ConfusionFunction:
         return float(self.function(confusion))
 
 
-Evaluator: TypeAlias = Form | ErrorFunction | ConfusionFunction
+ErrorEvaluator: TypeAlias = Form | ErrorFunction
+ConfusionEvaluator: TypeAlias = ConfusionForm | ConfusionFunction
+Evaluator: TypeAlias = ErrorEvaluator | ConfusionEvaluator
 
 
 def scale(factor: float, evaluator: Evaluator) -> Evaluator:
     """A multiple of an objective; a form stays a form."""
-    if isinstance(evaluator, Form):
+    if isinstance(evaluator, Form | ConfusionForm):
         return evaluator * factor
     return type(evaluator)(lambda e: factor * evaluator(e))
 
 
 def add(first: Evaluator, second: Evaluator) -> Evaluator:
-    """The sum of two objectives; a form if both are and rank the same groups."""
-    if isinstance(first, ConfusionFunction) or isinstance(second, ConfusionFunction):
-        return ConfusionFunction(lambda m: _on_confusion(first, m) + _on_confusion(second, m))
+    """The sum of two objectives; a form where the forms allow."""
+    if isinstance(first, ConfusionForm) and isinstance(second, ConfusionForm):
+        return first + second
     if isinstance(first, Form) and isinstance(second, Form):
         try:
             return first + second
         except _IncompatibleForms:
             pass
-    return ErrorFunction(lambda e: first(e) + second(e))
+    if isinstance(first, ErrorEvaluator) and isinstance(second, ErrorEvaluator):
+        return ErrorFunction(lambda e: first(e) + second(e))
+    return ConfusionFunction(lambda m: on_confusion(first, m) + on_confusion(second, m))
 
 
-def _on_confusion(evaluator: Evaluator, confusion: NDArray[np.float64]) -> float:
-    if isinstance(evaluator, ConfusionFunction):
+def on_confusion(evaluator: Evaluator, confusion: NDArray[np.float64]) -> float:
+    """Any objective, of a confusion matrix (counts, rows are true classes)."""
+    if isinstance(evaluator, ConfusionEvaluator):
         return evaluator(confusion)
-    return evaluator(1 - np.diag(confusion) / confusion.sum(axis=1))
+    totals = confusion.sum(axis=1)
+    present = totals > 0
+    return evaluator(1 - np.diag(confusion)[present] / totals[present])

@@ -12,13 +12,23 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from capri._checks import InputError
-from capri.forms import ClassContext, ConfusionFunction, ErrorFunction, Evaluator, Form, Vector, add, scale
+from capri.forms import (
+    ClassContext,
+    ConfusionForm,
+    ConfusionFunction,
+    ErrorFunction,
+    Evaluator,
+    Form,
+    Vector,
+    add,
+    scale,
+)
 
 MANY_SHOT, FEW_SHOT = 100, 20  # more than 100 training samples: many; fewer than 20: few
 
@@ -114,9 +124,7 @@ def _construct(name: str, *args: Any) -> Objective:
 
     def build(context: ClassContext) -> Evaluator:
         if entry.on == "classes":
-            form = entry.make(context, *args)
-            assert isinstance(form, Form)
-            return form
+            return cast(Evaluator, entry.make(context, *args))
         wrap = ErrorFunction if entry.on == "errors" else ConfusionFunction
         return wrap(lambda x: entry.make(x, *args))
 
@@ -297,45 +305,40 @@ def class_error(classes: ClassContext, which: Any) -> Form:
     raise InputError(f"err[{which}]: no such class; give an index 0 … {classes.n_classes - 1} or a class name.")
 
 
-@register_objective("macro_f1", on="confusion")
-def macro_f1(confusion: NDArray[np.float64]) -> float:
+@register_objective("macro_f1", on="classes")
+def macro_f1(classes: ClassContext) -> ConfusionForm:
     """1 − macro-averaged F1."""
-    return 1 - float(_f1(confusion).mean())
+    k = classes.n_classes
+    return ConfusionForm(np.zeros((k, k)), np.full(k, -1 / k), 1.0)
 
 
-@register_objective("weighted_f1", on="confusion")
-def weighted_f1(confusion: NDArray[np.float64]) -> float:
+@register_objective("weighted_f1", on="classes")
+def weighted_f1(classes: ClassContext) -> ConfusionForm:
     """1 − F1 averaged with the share of each class."""
-    support = confusion.sum(axis=1)
-    return 1 - float(_f1(confusion) @ support / support.sum())
-
-
-def _f1(confusion: NDArray[np.float64]) -> Vector:
-    both = confusion.sum(axis=0) + confusion.sum(axis=1)
-    return np.divide(2 * np.diag(confusion), both, out=np.zeros(len(both)), where=both > 0)
+    k = classes.n_classes
+    return ConfusionForm(np.zeros((k, k)), -classes.shares, 1.0)
 
 
 def expected_cost(costs: ArrayLike) -> Objective:
     """Mean cost per sample under a cost matrix, costs[i, j] for predicting j on class i.
 
-    >>> objective = expected_cost([[0, 1], [5, 0]])
-    >>> objective.on(ClassContext.of([1, 1]))(np.array([[8.0, 2.0], [1.0, 9.0]]))
-    0.35
+    >>> from capri.evaluation import evaluate
+    >>> evaluate([0, 0, 1, 1], [0, 0, 0, 1], 2, [expected_cost([[0, 1], [5, 0]])])
+    {'cost': 1.25}
     """
     matrix = np.asarray(costs, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
         raise InputError(f"costs must be a finite square matrix, one row per true class; got shape {matrix.shape}.")
 
-    def cost(confusion: NDArray[np.float64]) -> float:
-        if confusion.shape != matrix.shape:
-            raise InputError(
-                f"costs is {matrix.shape} for {len(confusion)} classes; give one row and column per class."
-            )
-        return float((matrix * confusion).sum() / confusion.sum())
+    def build(classes: ClassContext) -> ConfusionForm:
+        k = classes.n_classes
+        if len(matrix) != k:
+            raise InputError(f"costs is {matrix.shape} for {k} classes; give one row and column per class.")
+        return ConfusionForm(matrix / classes.total, np.zeros(k))
 
-    return Objective("cost", lambda _: ConfusionFunction(cost))
+    return Objective("cost", build)
 
 
-def on_confusion(function: Callable[[NDArray[np.float64]], float], name: str | None = None) -> Objective:
+def confusion_objective(function: Callable[[NDArray[np.float64]], float], name: str | None = None) -> Objective:
     """An objective from any function of the confusion matrix (rows are true classes), to be lowered."""
     return Objective(name or str(getattr(function, "__name__", "custom")), lambda _: ConfusionFunction(function))
