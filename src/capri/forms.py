@@ -72,6 +72,11 @@ class ClassContext:
         """K."""
         return len(self.shares)
 
+    def with_totals(self, totals: ArrayLike) -> ClassContext:
+        """The same classes on other samples."""
+        counts = check_counts(totals, self.n_classes, name="totals")
+        return replace(self, shares=counts / counts.sum(), total=float(counts.sum()))
+
     def present(self) -> ClassContext:
         """The same, of the classes that have samples."""
         here = self.shares > 0

@@ -311,7 +311,7 @@ def class_error(classes: ClassContext, which: Any) -> Form:
 def macro_f1(classes: ClassContext) -> ConfusionForm:
     """1 − macro-averaged F1."""
     k, present = classes.n_classes, classes.shares > 0
-    return ConfusionForm(np.zeros((k, k)), -present / present.sum(), 1.0)
+    return ConfusionForm(np.zeros((k, k)), -(present / present.sum()), 1.0)
 
 
 @register_objective("weighted_f1", on="classes")
