@@ -139,13 +139,18 @@ class Problem:
 
     def worth(self, m: Vector, l: Vector) -> Worth:
         """Violation and objective of an adjustment, exactly as `predict` gives them."""
-        if self.on_confusion:
-            confusion = self.confusion(m, l)
-            values = [on_confusion(e, confusion) for e in self.evaluators]
-        else:
-            errors = self.errors(m, l)[self.present]
-            values = [e(errors) for e in self.evaluators]
-        return Worth(sum(max(0.0, v - b.limit) for v, b in zip(values[1:], self.bounds, strict=True)), values[0])
+        if not self.on_confusion:
+            return self.worth_of_errors(self.errors(m, l)[self.present])
+        confusion = self.confusion(m, l)
+        return self._judge([on_confusion(e, confusion) for e in self.evaluators])
+
+    def worth_of_errors(self, errors: Vector) -> Worth:
+        """Violation and objective of given errors of the present classes."""
+        return self._judge([e(errors) for e in self.evaluators])
+
+    def _judge(self, values: Sequence[float]) -> Worth:
+        violation = sum(max(0.0, v - b.limit) for v, b in zip(values[1:], self.bounds, strict=True))
+        return Worth(float(violation), values[0])
 
     def subset(self, rows: NDArray[np.intp]) -> Problem:
         """The same question on some of the samples. Limits of relative constraints are those of these samples."""

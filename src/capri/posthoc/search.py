@@ -16,18 +16,28 @@ MULTIPLIER_LIMIT = 5.0  # 1/5 ≤ Δ_k ≤ 5: post-hoc multipliers stretch logit
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """What may move: l = offsets @ w_l and m = 1 + multipliers @ w_Δ, one column per direction."""
+    """What may move: l = offsets @ w_l and m = base + multipliers @ w_Δ, one column per direction."""
 
     offsets: NDArray[np.float64]
     multipliers: NDArray[np.float64]
+    base: Vector
 
     @classmethod
-    def of(cls, offsets: NDArray[np.float64] | None = None, multipliers: NDArray[np.float64] | None = None) -> Space:
-        """A space of offsets, of multipliers, or of both."""
+    def of(
+        cls,
+        offsets: NDArray[np.float64] | None = None,
+        multipliers: NDArray[np.float64] | None = None,
+        base: Vector | None = None,
+    ) -> Space:
+        """A space of offsets, of multipliers, or of both; multipliers start from `base`, 1 if not given."""
         given = offsets if offsets is not None else multipliers
         assert given is not None
         none = np.zeros((len(given), 0))
-        return cls(none if offsets is None else offsets, none if multipliers is None else multipliers)
+        return cls(
+            none if offsets is None else offsets,
+            none if multipliers is None else multipliers,
+            np.ones(len(given)) if base is None else base,
+        )
 
     @property
     def size(self) -> int:
@@ -37,12 +47,12 @@ class Space:
     def adjustment(self, w: Vector) -> tuple[Vector, Vector]:
         """(m, l) at w = (w_l, w_Δ)."""
         cut = self.offsets.shape[1]
-        return 1 + _combine(self.multipliers, w[cut:]), _combine(self.offsets, w[:cut])
+        return self.base + _combine(self.multipliers, w[cut:]), _combine(self.offsets, w[:cut])
 
     def direction(self, w: Vector) -> tuple[Vector, Vector]:
         """(h, g) of a step along w."""
-        m, l = self.adjustment(w)
-        return m - 1, l
+        cut = self.offsets.shape[1]
+        return _combine(self.multipliers, w[cut:]), _combine(self.offsets, w[:cut])
 
 
 def _combine(columns: NDArray[np.float64], w: Vector) -> Vector:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,21 +62,3 @@ def _class_axis(axes: Any, names: Sequence[str], counts: ArrayLike) -> None:
         ticks = np.unique(np.linspace(0, len(names) - 1, 9).astype(int))
         axes.set_xticks(ticks, [str(count[t]) for t in ticks])
         axes.set_xlabel(f"the {len(names)} classes from common to rare, marked by their number of training samples")
-
-
-def trade_off_figure(
-    points: Mapping[str, tuple[ArrayLike, ArrayLike]], x_label: str, y_label: str, path: str | Path
-) -> Path:
-    """Curves of one objective against another, one per method."""
-    with style():
-        import matplotlib.pyplot as plt
-
-        figure, axes = plt.subplots(figsize=(6, 4.2))
-        for marker, (name, (x, y)) in zip("osD^vPX", points.items(), strict=False):
-            axes.plot(x, y, marker=marker, label=name)
-        axes.set_xlabel(x_label)
-        axes.set_ylabel(y_label)
-        axes.legend()
-        figure.savefig(path)
-        plt.close(figure)
-    return Path(path)

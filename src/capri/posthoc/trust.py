@@ -1,0 +1,130 @@
+"""Trust: what tuning bought on validation, how sure that is, and where the data are too thin to say."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capri.evaluation import STANDARD, evaluate_confusion
+from capri.forms import on_confusion
+from capri.posthoc.problem import Problem, Vector, tally_confusion
+
+THIN = 5  # fewer validation samples than this per class are worth a warning
+DEGENERATE = 0.5  # so is predicting fewer than this share of the classes that were predicted before
+
+
+class ThinClassWarning(UserWarning):
+    """Some classes have very few validation samples."""
+
+
+class DegenerateWarning(UserWarning):
+    """Tuning collapsed predictions onto few classes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Validation:
+    """Figures of the validation set before and after tuning: all standard objectives and the errors per class.
+
+    improvement: before − after of the tuned objective. interval: its 90 % stratified bootstrap interval. The same data
+    chose the adjustment, so the interval is optimistic; held-out data are the judge.
+    """
+
+    objective: str
+    before: dict[str, float]
+    after: dict[str, float]
+    errors_before: list[float | None]
+    errors_after: list[float | None]
+    samples: list[float]
+    improvement: float
+    interval: tuple[float, float]
+    feasible: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a policy."""
+        return asdict(self)
+
+
+def validate(problem: Problem, m: Vector, l: Vector, *, resamples: int = 200, seed: int = 0) -> Validation:
+    """Before and after, on the problem's own samples."""
+    names = dict.fromkeys([*STANDARD, problem.objective_spec.name])
+    chosen = [problem.objective_spec if n == problem.objective_spec.name else n for n in names]
+    context = {"weights": problem.context.weights, "groups": problem.context.groups}
+    context["train_counts"] = problem.context.train_counts
+    first, second = problem.predict(*problem.neutral), problem.predict(m, l)
+    figures = []
+    for predictions in (first, second):
+        confusion = tally_confusion(problem.y, predictions, problem.weight, problem.n_classes)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # absent classes were announced when the problem was posed
+            figures.append(
+                evaluate_confusion(
+                    confusion, chosen, absent="ignore", class_names=problem.context.class_names, **context
+                )
+            )
+    before, after = figures
+    name = problem.objective_spec.name
+    return Validation(
+        objective=name,
+        before=before,
+        after=after,
+        errors_before=_listed(problem.errors(*problem.neutral)),
+        errors_after=_listed(problem.errors(m, l)),
+        samples=problem.totals.tolist(),
+        improvement=before[name] - after[name],
+        interval=_interval(problem, first, second, resamples, seed),
+        feasible=problem.worth(m, l).violation <= 1e-9,
+    )
+
+
+def _listed(errors: Vector) -> list[float | None]:
+    return [None if np.isnan(e) else float(e) for e in errors]
+
+
+def _interval(
+    problem: Problem, first: NDArray[np.int64], second: NDArray[np.int64], resamples: int, seed: int
+) -> tuple[float, float]:
+    """90 % interval of the improvement, over resamples within classes."""
+    rng = np.random.default_rng(seed)
+    members = [np.flatnonzero(problem.y == k) for k in np.flatnonzero(problem.present)]
+    gains = np.empty(resamples)
+    for b in range(resamples):
+        drawn = np.concatenate([rng.choice(m, len(m)) for m in members])
+        y, weight = problem.y[drawn], problem.weight[drawn]
+        values = [
+            on_confusion(problem.objective, tally_confusion(y, p[drawn], weight, problem.n_classes))
+            for p in (first, second)
+        ]
+        gains[b] = values[0] - values[1]
+    low, high = np.quantile(gains, [0.05, 0.95])
+    return float(low), float(high)
+
+
+def warn_if_thin(problem: Problem) -> None:
+    """Name the classes whose validation errors rest on a handful of samples."""
+    counts = np.bincount(problem.y, minlength=problem.n_classes)
+    thin = np.flatnonzero((counts > 0) & (counts < THIN))
+    if len(thin):
+        names = [repr(problem.context.class_names[k]) for k in thin[:5]]
+        more = f" and {len(thin) - 5} more" if len(thin) > 5 else ""
+        warnings.warn(
+            f"{len(thin)} of {problem.n_classes} classes have fewer than {THIN} validation samples "
+            f"({', '.join(names)}{more}); their errors are rough, so keep pooling on and check on held-out data.",
+            ThinClassWarning,
+            stacklevel=3,
+        )
+
+
+def warn_if_degenerate(problem: Problem, m: Vector, l: Vector) -> None:
+    """Speak up when tuning answers with very few classes, as the spread alone invites (all errors alike: all wrong)."""
+    before, after = len(np.unique(problem.predict(*problem.neutral))), len(np.unique(problem.predict(m, l)))
+    if after < DEGENERATE * before:
+        warnings.warn(
+            f"after tuning {problem.objective_spec} only {after} classes are ever predicted (before: {before}). "
+            'Add a constraint such as "balanced <= baseline", or tune a mix such as "mix:0.5".',
+            DegenerateWarning,
+            stacklevel=3,
+        )
