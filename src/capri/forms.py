@@ -20,18 +20,19 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError, check_counts
+from capri._checks import InputError, check_counts, check_names
 
 Vector: TypeAlias = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ClassContext:
     """What an objective may know of the classes, besides their errors.
 
     shares: (K,) share of each class in the evaluation set (for the plain error).
     weights: (K,) test-time importance ω_test, any positive scale. groups: (K,) label of the group of each class.
     train_counts: (K,) training samples, for the many/medium/few-shot splits. class_names: for ``err[name]``.
+    indices: (K,) what ``err[index]`` counts by, where absent classes were left out; 0 … K − 1 unless given.
     """
 
     shares: Vector
@@ -39,6 +40,7 @@ class ClassContext:
     groups: NDArray[Any] | None = None
     train_counts: Vector | None = None
     class_names: tuple[str, ...] | None = None
+    indices: NDArray[np.int64] | None = None
 
     @classmethod
     def of(
@@ -60,7 +62,7 @@ class ClassContext:
             weights=None if weights is None else check_counts(weights, k, name="weights"),
             groups=None if groups is None else np.asarray(groups),
             train_counts=None if train_counts is None else check_counts(train_counts, k, name="train_counts"),
-            class_names=None if class_names is None else tuple(map(str, class_names)),
+            class_names=None if class_names is None else check_names(class_names, k),
         )
 
     @property
@@ -83,10 +85,11 @@ class ClassContext:
             take(self.groups),
             take(self.train_counts),
             names,
+            np.flatnonzero(present) if self.indices is None else self.indices[present],
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Form:
     """R(e) = linear·e + deviation·sdev(e) + ranks·sort↓(ē); `smooth_ranks` replace `ranks` in the smooth twin."""
 
@@ -217,4 +220,6 @@ def add(first: Evaluator, second: Evaluator) -> Evaluator:
 def _on_confusion(evaluator: Evaluator, confusion: NDArray[np.float64]) -> float:
     if isinstance(evaluator, ConfusionFunction):
         return evaluator(confusion)
-    return evaluator(1 - np.diag(confusion) / confusion.sum(axis=1))
+    totals = confusion.sum(axis=1)
+    present = totals > 0
+    return evaluator(1 - np.diag(confusion)[present] / totals[present])
