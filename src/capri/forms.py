@@ -119,7 +119,7 @@ class Form:
         if self.deviation:
             centred = errors - errors.mean()
             spread = math.sqrt(float(np.mean(centred**2)))
-            if spread > 0:
+            if spread > 1e-12:  # of equal errors rounding would decide: no direction is better
                 gradient += self.deviation * centred / (len(errors) * spread)
         if self.ranked:
             order = np.argsort(-self.group_errors(errors), kind="stable")
