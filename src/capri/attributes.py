@@ -54,9 +54,9 @@ def difficulty(errors: ArrayLike, n_samples: ArrayLike) -> Vector:
     array([0.05, 0.5 ])
     """
     samples = check_vector(n_samples, "n_samples", low=0)
-    given = np.asarray(errors)
+    given = np.array(errors, dtype=object)
     if given.shape == samples.shape:
-        given = np.where(samples > 0, given, 0)
+        given[samples == 0] = 0
     rates = check_vector(given, "errors", len(samples), low=0, high=1)
     return (rates * samples + 0.5) / (samples + 1)
 
