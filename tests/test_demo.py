@@ -11,7 +11,6 @@ from capri import Strategy, demo
 from capri.__main__ import main
 from capri.cli import _app
 
-
 UNTUNED = {name: demo.METHODS[name] for name in ("as trained", "logit adjustment, τ = 1")}
 
 

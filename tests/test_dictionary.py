@@ -94,6 +94,10 @@ class TestSigns:
         for nudge in ([1e-16, 0], [0, 1e-16], [-1e-16, 0], [0, -1e-16]):
             np.testing.assert_allclose(_signed(-(pair + nudge)), pair, atol=1e-12)
 
+    @pytest.mark.parametrize("first", [0.0, 1e-17, -1e-17])
+    def test_ignore_entries_that_are_rounding(self, first):
+        np.testing.assert_allclose(_signed(np.array([[first, -0.8, 0.6]])), [[0, 0.8, -0.6]], atol=1e-12)
+
     def test_are_the_same_for_attributes_that_differ_by_rounding(self, counts):
         pi = frequency(counts)
         first = build_dictionary(Attributes.of(freq=pi, other=pi[::-1]), ["log"])

@@ -78,6 +78,13 @@ def test_the_smooth_twin_of_a_sum_is_the_sum_of_twins(rng):
         np.testing.assert_allclose(gradient, first.smooth(errors)[1] + second.smooth(errors)[1])
 
 
+def test_the_smooth_twin_of_a_multiple_is_the_multiple_of_the_twin(rng):
+    context, errors = ClassContext.of(np.ones(100)), rng.uniform(size=100)
+    once, twice = (as_objective(name).on(context).smooth(errors) for name in ("quantile:0.2", "2*quantile:0.2"))
+    assert twice[0] == pytest.approx(2 * once[0])
+    np.testing.assert_allclose(twice[1], 2 * once[1])
+
+
 def test_the_spread_of_equal_errors_has_gradient_zero():
     value, gradient = as_objective("sdev").on(ClassContext.of([1, 1, 1])).smooth(np.full(3, 0.2))
     assert value == pytest.approx(0)
