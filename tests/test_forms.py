@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from capri import InputError, as_objective, objective_names
-from capri.forms import ClassContext, ConfusionFunction, ErrorFunction, Form, add, scale
+from capri.forms import ClassContext, ConfusionForm, ConfusionFunction, ErrorFunction, Form, add, scale
 
 K = 7
 EXAMPLES = {"a": "0.3", "λ": "0.4", "class": "2"}
@@ -117,6 +117,14 @@ class TestAlgebra:
         f1, balanced, worst = next(parts)(confusion), *(part(errors) for part in parts)
         assert total(confusion) == pytest.approx(2 * f1 + balanced + worst)
 
+    def test_sums_and_multiples_of_forms_on_the_confusion_matrix_are_such_forms(self, context, rng):
+        confusion = rng.integers(1, 9, (K, K)).astype(float)
+        names = ("macro_f1", "weighted_f1")
+        total = as_objective("2*macro_f1+weighted_f1").on(context)
+        assert isinstance(total, ConfusionForm)
+        first, second = (as_objective(name).on(context)(confusion) for name in names)
+        assert total(confusion) == pytest.approx(2 * first + second)
+
     def test_multiples_of_functions_scale_value_and_gradient(self):
         doubled = scale(2.0, ErrorFunction(lambda e: float(e @ e)))
         value, gradient = doubled.smooth(np.array([0.1, 0.3]))
@@ -147,15 +155,20 @@ class TestClassContext:
         with pytest.raises(InputError, match=says):
             ClassContext.of([1, 1], **given)
 
-    def test_restriction_keeps_everything_in_step(self, context):
-        some = np.array([True, False, True, True, False, True, True])
-        part = context.restrict(some)
-        np.testing.assert_allclose(part.shares, context.shares[some] / context.shares[some].sum())
-        np.testing.assert_array_equal(part.weights, context.weights[some])
+    def test_the_classes_that_have_samples_keep_everything_in_step(self, context):
+        here = np.array([True, False, True, True, False, True, True])
+        part = context.with_totals(3 * here).present()
+        assert part.total == 15
+        np.testing.assert_allclose(part.shares, 0.2)
+        np.testing.assert_array_equal(part.weights, context.weights[here])
         assert part.groups.tolist() == ["a", "a", "c", "b", "a"]
         assert part.train_counts.tolist() == [500, 100, 60, 19, 5]
-        assert part.indices.tolist() == [0, 2, 3, 5, 6]
-        assert part.restrict(np.array([False, True, True, True, True])).indices.tolist() == [2, 3, 5, 6]
+        assert part.index.tolist() == [0, 2, 3, 5, 6]
+        assert part.class_names == ("0", "2", "3", "5", "6")
 
-    def test_restriction_to_all_classes_changes_nothing(self, context):
-        assert context.restrict(np.ones(K, bool)) is context
+    def test_where_all_classes_have_samples_they_are_all_there(self, context):
+        assert context.present() is context
+
+    def test_other_samples_are_of_the_same_classes(self, context):
+        with pytest.raises(InputError, match="totals has 2 entries for 7 classes"):
+            context.with_totals([1, 2])

@@ -15,10 +15,10 @@ from capri.forms import ClassContext
 from capri.objectives import (
     balanced,
     class_error,
+    confusion_objective,
     cvar,
     expected_cost,
     mix,
-    on_confusion,
     plain,
     quantile,
     sdev,
@@ -247,7 +247,7 @@ class TestNames:
             ("weighted", "needs weights=…: one test-time weight per class"),
             ("worst_group", "needs groups=…: the group of each class"),
             ("few", "'few' needs train_counts=…"),
-            ("err[9]", r"err\[9\]: no such class among those with samples; give a class name or its index"),
+            ("err[9]", r"err\[9\]: no such class with samples; give an index 0 … 1 or a class name"),
             ("err[-1]", r"err\[-1\]: no such class"),
         ],
     )
@@ -276,8 +276,8 @@ class TestNames:
         def rejected(confusion):
             return confusion[:, 0].sum() / confusion.sum()
 
-        assert evaluate([0, 1, 1], [0, 0, 1], 2, [on_confusion(rejected)]) == {"rejected": pytest.approx(2 / 3)}
-        assert on_confusion(rejected, "share of 0").name == "share of 0"
+        assert evaluate([0, 1, 1], [0, 0, 1], 2, [confusion_objective(rejected)]) == {"rejected": pytest.approx(2 / 3)}
+        assert confusion_objective(rejected, "share of 0").name == "share of 0"
 
     @pytest.mark.parametrize("costs", [[[0, 1]], [[0, np.nan], [1, 0]], [1, 2]])
     def test_costs_are_a_finite_square(self, costs):
@@ -333,7 +333,7 @@ class TestRegistry:
     def test_an_objective_on_classes_returns_a_form(self):
         try:
             register_objective("odd", on="classes")(lambda classes: 0.0)
-            with pytest.raises(InputError, match="'odd' on classes must return a Form; got float"):
+            with pytest.raises(InputError, match="'odd' on classes must return a form; got float"):
                 value("odd", [0.1, 0.2])
         finally:
             unregister_objective("odd")

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from capri._checks import InputError
 from capri.errors import Absent, confusion_matrix, resolve_absent
-from capri.forms import ClassContext, ConfusionFunction
+from capri.forms import ClassContext, on_confusion
 from capri.objectives import ObjectiveLike, as_objective
 
 STANDARD = ("plain", "balanced", "worst", "cvar:0.2", "quantile:0.2", "sdev")
@@ -48,14 +48,9 @@ def evaluate_confusion(
     if np.ndim(confusion) != 2 or confusion.shape[0] != confusion.shape[1]:
         raise InputError(f"confusion must be square, one row and column per class; got shape {np.shape(confusion)}.")
     totals = confusion.sum(axis=1)
-    present = resolve_absent(totals, absent, class_names)
-    classes = ClassContext.of(totals, class_names=class_names, **context).restrict(present)
-    errors = 1 - np.diag(confusion)[present] / totals[present]
-    values: dict[str, float] = {}
-    for objective in map(as_objective, objectives):
-        evaluator = objective.on(classes)
-        values[objective.name] = evaluator(confusion if isinstance(evaluator, ConfusionFunction) else errors)
-    return values
+    resolve_absent(totals, absent, class_names)
+    classes = ClassContext.of(totals, class_names=class_names, **context)
+    return {o.name: on_confusion(o.on(classes), confusion) for o in map(as_objective, objectives)}
 
 
 def make_scorer(objective: ObjectiveLike, *, absent: Absent = "error", **context: Any) -> Callable[..., float]:

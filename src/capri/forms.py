@@ -29,18 +29,18 @@ Vector: TypeAlias = NDArray[np.float64]
 class ClassContext:
     """What an objective may know of the classes, besides their errors.
 
-    shares: (K,) share of each class in the evaluation set (for the plain error).
-    weights: (K,) test-time importance ω_test, any positive scale. groups: (K,) label of the group of each class.
-    train_counts: (K,) training samples, for the many/medium/few-shot splits. class_names: for ``err[name]``.
-    indices: (K,) what ``err[index]`` counts by, where absent classes were left out; 0 … K − 1 unless given.
+    shares: (K,) share of each class in the evaluation set (for the plain error). total: its number of samples.
+    class_names, index: (K,) for ``err[name]`` and ``err[3]``. weights: (K,) test-time importance ω_test, any positive
+    scale. groups: (K,) label of the group of each class. train_counts: (K,) training samples, for the shot splits.
     """
 
     shares: Vector
+    total: float
+    class_names: tuple[str, ...]
+    index: NDArray[np.int64]
     weights: Vector | None = None
     groups: NDArray[Any] | None = None
     train_counts: Vector | None = None
-    class_names: tuple[str, ...] | None = None
-    indices: NDArray[np.int64] | None = None
 
     @classmethod
     def of(
@@ -53,16 +53,18 @@ class ClassContext:
         class_names: Sequence[str] | None = None,
     ) -> ClassContext:
         """From the samples per class of the evaluation set, with checks."""
-        shares = check_counts(totals, name="totals")
-        k = len(shares)
+        counts = check_counts(totals, name="totals")
+        k = len(counts)
         if groups is not None and np.shape(groups) != (k,):
             raise InputError(f"groups has shape {np.shape(groups)} for {k} classes; give one label per class.")
         return cls(
-            shares=shares / shares.sum(),
+            shares=counts / counts.sum(),
+            total=float(counts.sum()),
+            class_names=check_names(class_names, k),
+            index=np.arange(k),
             weights=None if weights is None else check_counts(weights, k, name="weights"),
             groups=None if groups is None else np.asarray(groups),
             train_counts=None if train_counts is None else check_counts(train_counts, k, name="train_counts"),
-            class_names=None if class_names is None else check_names(class_names, k),
         )
 
     @property
@@ -70,23 +72,19 @@ class ClassContext:
         """K."""
         return len(self.shares)
 
-    def restrict(self, present: NDArray[np.bool_]) -> ClassContext:
-        """The same, of some classes only."""
-        if present.all():
+    def with_totals(self, totals: ArrayLike) -> ClassContext:
+        """The same classes on other samples."""
+        counts = check_counts(totals, self.n_classes, name="totals")
+        return replace(self, shares=counts / counts.sum(), total=float(counts.sum()))
+
+    def present(self) -> ClassContext:
+        """The same, of the classes that have samples."""
+        here = self.shares > 0
+        if here.all():
             return self
-
-        def take(values: Any) -> Any:
-            return None if values is None else values[present]
-
-        names = None if self.class_names is None else tuple(np.asarray(self.class_names)[present].tolist())
-        return ClassContext(
-            self.shares[present] / self.shares[present].sum(),
-            take(self.weights),
-            take(self.groups),
-            take(self.train_counts),
-            names,
-            np.flatnonzero(present) if self.indices is None else self.indices[present],
-        )
+        per_class = {"shares", "index", "weights", "groups", "train_counts"}
+        taken = {name: value[here] for name in per_class if (value := getattr(self, name)) is not None}
+        return replace(self, class_names=tuple(n for n, h in zip(self.class_names, here, strict=True) if h), **taken)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,6 +182,31 @@ class ErrorFunction:
         return self(errors), gradient
 
 
+@dataclass(frozen=True, eq=False)
+class ConfusionForm:
+    """R(M) = constant + Σ_ij costs_ij M_ij + Σ_k f1_k F1_k(M), of a confusion matrix M in counts."""
+
+    costs: NDArray[np.float64]
+    f1: Vector
+    constant: float = 0.0
+
+    def __call__(self, confusion: NDArray[np.float64]) -> float:
+        """The objective itself."""
+        return self.constant + float((self.costs * confusion).sum() + self.f1 @ f1_scores(confusion))
+
+    def __mul__(self, factor: float) -> ConfusionForm:
+        return ConfusionForm(factor * self.costs, factor * self.f1, factor * self.constant)
+
+    def __add__(self, other: ConfusionForm) -> ConfusionForm:
+        return ConfusionForm(self.costs + other.costs, self.f1 + other.f1, self.constant + other.constant)
+
+
+def f1_scores(confusion: NDArray[np.float64]) -> Vector:
+    """F1 of each class; 0 for a class that neither occurs nor is predicted."""
+    both = confusion.sum(axis=0) + confusion.sum(axis=1)
+    return np.divide(2 * np.diag(confusion), both, out=np.zeros(len(both)), where=both > 0)
+
+
 @dataclass(frozen=True)
 class ConfusionFunction:
     """An objective on the whole confusion matrix (counts, rows are true classes), to be lowered."""
@@ -195,30 +218,35 @@ class ConfusionFunction:
         return float(self.function(confusion))
 
 
-Evaluator: TypeAlias = Form | ErrorFunction | ConfusionFunction
+ErrorEvaluator: TypeAlias = Form | ErrorFunction
+ConfusionEvaluator: TypeAlias = ConfusionForm | ConfusionFunction
+Evaluator: TypeAlias = ErrorEvaluator | ConfusionEvaluator
 
 
 def scale(factor: float, evaluator: Evaluator) -> Evaluator:
     """A multiple of an objective; a form stays a form."""
-    if isinstance(evaluator, Form):
+    if isinstance(evaluator, Form | ConfusionForm):
         return evaluator * factor
     return type(evaluator)(lambda e: factor * evaluator(e))
 
 
 def add(first: Evaluator, second: Evaluator) -> Evaluator:
-    """The sum of two objectives; a form if both are and rank the same groups."""
-    if isinstance(first, ConfusionFunction) or isinstance(second, ConfusionFunction):
-        return ConfusionFunction(lambda m: _on_confusion(first, m) + _on_confusion(second, m))
+    """The sum of two objectives; a form where the forms allow."""
+    if isinstance(first, ConfusionForm) and isinstance(second, ConfusionForm):
+        return first + second
     if isinstance(first, Form) and isinstance(second, Form):
         try:
             return first + second
         except _IncompatibleForms:
             pass
-    return ErrorFunction(lambda e: first(e) + second(e))
+    if isinstance(first, ErrorEvaluator) and isinstance(second, ErrorEvaluator):
+        return ErrorFunction(lambda e: first(e) + second(e))
+    return ConfusionFunction(lambda m: on_confusion(first, m) + on_confusion(second, m))
 
 
-def _on_confusion(evaluator: Evaluator, confusion: NDArray[np.float64]) -> float:
-    if isinstance(evaluator, ConfusionFunction):
+def on_confusion(evaluator: Evaluator, confusion: NDArray[np.float64]) -> float:
+    """Any objective, of a confusion matrix (counts, rows are true classes)."""
+    if isinstance(evaluator, ConfusionEvaluator):
         return evaluator(confusion)
     totals = confusion.sum(axis=1)
     present = totals > 0

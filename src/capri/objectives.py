@@ -20,7 +20,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from capri._checks import InputError, shortest
-from capri.forms import ClassContext, ConfusionFunction, ErrorFunction, Evaluator, Form, Vector, add, scale
+from capri.forms import (
+    ClassContext,
+    ConfusionEvaluator,
+    ConfusionForm,
+    ConfusionFunction,
+    ErrorFunction,
+    Evaluator,
+    Form,
+    Vector,
+    add,
+    scale,
+)
 
 _PLUS = re.compile(r"(?<![0-9.][eE])\+(?![^\[]*\])")  # between terms: not in 1e+3, not inside err[…]
 _MULTIPLE = re.compile(r"([^*\[]+)\*(.+)")
@@ -39,8 +50,9 @@ class Objective:
     build: Callable[[ClassContext], Evaluator] = field(repr=False, compare=False)
 
     def on(self, context: ClassContext) -> Evaluator:
-        """The objective on these classes."""
-        return self.build(context)
+        """The objective on these classes: a function of the errors of those that have samples, or of all confusions."""
+        evaluator = self.build(context)
+        return evaluator if isinstance(evaluator, ConfusionEvaluator) else self.build(context.present())
 
     def __add__(self, other: Objective) -> Objective:
         return Objective(f"{self.name}+{other.name}", lambda c: add(self.on(c), other.on(c)))
@@ -132,8 +144,8 @@ def _construct(name: str, *args: Any) -> Objective:
     def build(context: ClassContext) -> Evaluator:
         if entry.on == "classes":
             form = entry.make(context, *args)
-            if not isinstance(form, Form):
-                raise InputError(f"objective {name!r} on classes must return a Form; got {type(form).__name__}.")
+            if not isinstance(form, Evaluator):
+                raise InputError(f"objective {name!r} on classes must return a form; got {type(form).__name__}.")
             return form
         wrap = ErrorFunction if entry.on == "errors" else ConfusionFunction
         return wrap(lambda x: entry.make(x, *args))
@@ -304,52 +316,48 @@ def few(classes: ClassContext) -> Form:
 @register_objective("err", on="classes", parameter="class")
 def class_error(classes: ClassContext, which: Any) -> Form:
     """The error of one class, by index or name: ``err[3]``, ``err[cat]``."""
-    indices = np.arange(classes.n_classes) if classes.indices is None else classes.indices
-    for names in (list(classes.class_names or ()), list(map(str, indices.tolist()))):
-        if str(which) in names:
-            return _linear(np.eye(classes.n_classes)[names.index(str(which))])
-    raise InputError(f"err[{which}]: no such class among those with samples; give a class name or its index.")
+    names, numbers = classes.class_names, classes.index.tolist()
+    if str(which) in names:
+        return _linear(np.eye(classes.n_classes)[names.index(str(which))])
+    if str(which).isdigit() and int(which) in numbers:
+        return _linear(np.eye(classes.n_classes)[numbers.index(int(which))])
+    raise InputError(f"err[{which}]: no such class with samples; give an index 0 … {max(numbers)} or a class name.")
 
 
-@register_objective("macro_f1", on="confusion")
-def macro_f1(confusion: NDArray[np.float64]) -> float:
-    """1 − macro-averaged F1, over the classes that have samples."""
-    return 1 - float(_f1(confusion)[confusion.sum(axis=1) > 0].mean())
+@register_objective("macro_f1", on="classes")
+def macro_f1(classes: ClassContext) -> ConfusionForm:
+    """1 − macro-averaged F1."""
+    k, present = classes.n_classes, classes.shares > 0
+    return ConfusionForm(np.zeros((k, k)), -(present / present.sum()), 1.0)
 
 
-@register_objective("weighted_f1", on="confusion")
-def weighted_f1(confusion: NDArray[np.float64]) -> float:
+@register_objective("weighted_f1", on="classes")
+def weighted_f1(classes: ClassContext) -> ConfusionForm:
     """1 − F1 averaged with the share of each class."""
-    support = confusion.sum(axis=1)
-    return 1 - float(_f1(confusion) @ support / support.sum())
-
-
-def _f1(confusion: NDArray[np.float64]) -> Vector:
-    both = confusion.sum(axis=0) + confusion.sum(axis=1)
-    return np.divide(2 * np.diag(confusion), both, out=np.zeros(len(both)), where=both > 0)
+    k = classes.n_classes
+    return ConfusionForm(np.zeros((k, k)), -classes.shares, 1.0)
 
 
 def expected_cost(costs: ArrayLike) -> Objective:
     """Mean cost per sample under a cost matrix, costs[i, j] for predicting j on class i.
 
-    >>> objective = expected_cost([[0, 1], [5, 0]])
-    >>> objective.on(ClassContext.of([1, 1]))(np.array([[8.0, 2.0], [1.0, 9.0]]))
-    0.35
+    >>> from capri.evaluation import evaluate
+    >>> evaluate([0, 0, 1, 1], [0, 0, 0, 1], 2, [expected_cost([[0, 1], [5, 0]])])
+    {'cost': 1.25}
     """
     matrix = np.asarray(costs, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
         raise InputError(f"costs must be a finite square matrix, one row per true class; got shape {matrix.shape}.")
 
-    def cost(confusion: NDArray[np.float64]) -> float:
-        if confusion.shape != matrix.shape:
-            raise InputError(
-                f"costs is {matrix.shape} for {len(confusion)} classes; give one row and column per class."
-            )
-        return float((matrix * confusion).sum() / confusion.sum())
+    def build(classes: ClassContext) -> ConfusionForm:
+        k = classes.n_classes
+        if len(matrix) != k:
+            raise InputError(f"costs is {matrix.shape} for {k} classes; give one row and column per class.")
+        return ConfusionForm(matrix / classes.total, np.zeros(k))
 
-    return Objective("cost", lambda _: ConfusionFunction(cost))
+    return Objective("cost", build)
 
 
-def on_confusion(function: Callable[[NDArray[np.float64]], float], name: str | None = None) -> Objective:
+def confusion_objective(function: Callable[[NDArray[np.float64]], float], name: str | None = None) -> Objective:
     """An objective from any function of the confusion matrix (rows are true classes), to be lowered."""
     return Objective(name or str(getattr(function, "__name__", "custom")), lambda _: ConfusionFunction(function))
