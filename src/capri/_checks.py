@@ -22,18 +22,24 @@ class AbsentClassWarning(UserWarning):
 
 def check_scores(scores: ArrayLike, name: str = "scores") -> Floats:
     """Scores of shape (n_samples, n_classes): finite floats, two classes or more. Floats are not copied."""
-    try:
-        array = np.asarray(scores)
-        if not np.issubdtype(array.dtype, np.floating):
-            array = array.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be numbers; got {_short(scores)} ({error}).") from None
-    if array.ndim != 2:
-        raise InputError(f"{name} must have shape (n_samples, n_classes); got shape {array.shape}.")
-    if array.shape[0] == 0:
-        raise InputError(f"{name} is empty: shape {array.shape}; give at least one sample.")
+    array = check_matrix(scores, name, "n_samples", "n_classes")
     if array.shape[1] < 2:
-        raise InputError(f"{name} has {array.shape[1]} column(s); a classifier needs at least 2, one per class.")
+        raise InputError(f"{name} has 1 column; a classifier needs at least 2, one per class.")
+    return array
+
+
+def check_matrix(values: ArrayLike, name: str, rows: str, columns: str) -> Floats:
+    """A non-empty table of finite floats, of shape (rows, columns). Floats are not copied."""
+    try:
+        array = np.asarray(values)
+        if not np.issubdtype(array.dtype, np.floating):
+            array = array.astype(np.float64, casting="unsafe" if array.dtype == object else "same_kind")
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be real numbers; got {short(values)} ({error}).") from None
+    if array.ndim != 2:
+        raise InputError(f"{name} must have shape ({rows}, {columns}); got shape {array.shape}.")
+    if 0 in array.shape:
+        raise InputError(f"{name} is empty: shape {array.shape}; it must have shape ({rows}, {columns}).")
     # The sum is finite unless an entry is not (or it overflows): one pass and no N×K mask in the ordinary case.
     with np.errstate(over="ignore", invalid="ignore"):
         suspicious = not np.isfinite(array.sum(dtype=np.float64))
@@ -41,32 +47,41 @@ def check_scores(scores: ArrayLike, name: str = "scores") -> Floats:
         i, k = bad[0]
         raise InputError(
             f"{name}[{i}, {k}] is {array[i, k]}; {len(bad)} entries are NaN or infinite. "
-            "Remove these samples or clip the scores."
+            "Remove these rows or clip the values."
         )
     return array
 
 
 def check_labels(y: ArrayLike, n_classes: int, n_samples: int | None = None, name: str = "y") -> Ints:
     """Labels as integers 0 … n_classes − 1, one per sample."""
-    array = np.asarray(y)
+    try:
+        array = np.asarray(y)
+    except ValueError:
+        raise InputError(f"{name} must hold one class index per sample; got {short(y)}.") from None
     if array.ndim != 1:
         raise InputError(f"{name} must be one-dimensional; got shape {array.shape}.")
     if n_samples is not None and len(array) != n_samples:
         raise InputError(f"{name} has {len(array)} labels for {n_samples} samples; give one label per sample.")
     if len(array) == 0:
         raise InputError(f"{name} is empty; give at least one label.")
-    whole = np.issubdtype(array.dtype, np.floating) and np.array_equal(array, np.floor(array))
-    if not (np.issubdtype(array.dtype, np.integer) or whole):
+    whole = np.ones(len(array), bool)
+    if np.issubdtype(array.dtype, np.floating):
+        whole = np.isfinite(array) & (array == np.floor(array))
+    elif not np.issubdtype(array.dtype, np.integer):
+        whole[:] = False
+    if not whole.all():
+        i = int(np.flatnonzero(~whole)[0])
         raise InputError(
-            f"{name} must hold class indices 0 … {n_classes - 1}; got {_short(array[0])} of type {array.dtype}. "
-            "Encode names as indices, or use an estimator with classes=…."
+            f"{name}[{i}] is {short(array[i : i + 1].tolist()[0])} of type {array.dtype}; "
+            f"labels must be class indices 0 … {n_classes - 1}. Encode names as indices."
         )
     labels = array.astype(np.int64, copy=False)
     outside = (labels < 0) | (labels >= n_classes)
     if outside.any():
         i = int(np.flatnonzero(outside)[0])
         raise InputError(
-            f"{name}[{i}] is {labels[i]}, outside 0 … {n_classes - 1}: the scores have {n_classes} classes."
+            f"{name}[{i}] is {labels[i]}, outside 0 … {n_classes - 1}; with {n_classes} classes, "
+            "labels must be indices below that, starting at 0."
         )
     return labels
 
@@ -85,7 +100,7 @@ def check_vector(
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError(f"{name} must hold one number per {per}; got {_short(values)}.") from None
+        raise InputError(f"{name} must hold one number per {per}; got {short(values)}.") from None
     if array.ndim != 1 or array.size == 0:
         raise InputError(f"{name} must be a non-empty vector with one number per {per}; got shape {array.shape}.")
     if n_classes is not None and len(array) != n_classes:
@@ -107,7 +122,7 @@ def check_counts(counts: ArrayLike, n_classes: int | None = None, name: str = "c
     """Samples per class: non-negative, not all zero."""
     array = check_vector(counts, name, n_classes, low=0)
     if array.sum() == 0:
-        raise InputError(f"{name} sums to 0; give the number of training samples of each class.")
+        raise InputError(f"{name} sums to 0; at least one class must have a positive entry.")
     return array
 
 
@@ -127,10 +142,16 @@ def check_names(names: Sequence[str] | None, n_classes: int, name: str = "class_
         raise InputError(f"{name} has {len(result)} entries for {n_classes} classes; give one per class.")
     if len(set(result)) != len(result):
         twice = next(n for n in result if result.count(n) > 1)
-        raise InputError(f"{name} holds {twice!r} twice; class names must differ.")
+        raise InputError(f"{name} holds {twice!r} twice; names must differ.")
     return result
 
 
-def _short(value: object) -> str:
+def shortest(number: float) -> str:
+    """The shortest text that reads back as the same number: 0.5, 2, 1e-07."""
+    return repr(float(number)).removesuffix(".0")
+
+
+def short(value: object) -> str:
+    """A value as it may stand in a message."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

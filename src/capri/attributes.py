@@ -18,7 +18,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError, check_counts, check_labels, check_names, check_scores, check_vector
+from capri._checks import (
+    InputError,
+    check_counts,
+    check_labels,
+    check_matrix,
+    check_names,
+    check_scores,
+    check_vector,
+)
 
 Vector = NDArray[np.float64]
 
@@ -46,7 +54,9 @@ def difficulty(errors: ArrayLike, n_samples: ArrayLike) -> Vector:
     array([0.05, 0.5 ])
     """
     samples = check_vector(n_samples, "n_samples", low=0)
-    given = np.where(samples > 0, np.asarray(errors, dtype=np.float64), 0.0)
+    given = np.array(errors, dtype=object)
+    if given.shape == samples.shape:
+        given[samples == 0] = 0
     rates = check_vector(given, "errors", len(samples), low=0, high=1)
     return (rates * samples + 0.5) / (samples + 1)
 
@@ -85,7 +95,7 @@ def norm(last_layer: ArrayLike) -> Vector:
     >>> norm([[3.0, 4.0], [0.0, 1.0]])
     array([5., 1.])
     """
-    return np.linalg.norm(check_scores(last_layer, "last_layer"), axis=1).astype(np.float64)
+    return np.linalg.norm(check_matrix(last_layer, "last_layer", "n_classes", "n_features"), axis=1).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,11 +121,16 @@ class Attributes:
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or 0 in self.values.shape:
             raise InputError(f"attributes must have shape (n_classes, n_attributes); got {self.values.shape}.")
-        if not np.isfinite(self.values).all():
-            k, j = np.argwhere(~np.isfinite(self.values))[0]
-            raise InputError(f"attribute {self.names[j]!r} of class {self.class_names[k]!r} is {self.values[k, j]}.")
+        if len(self.names) != self.values.shape[1]:
+            raise InputError(f"{len(self.names)} names for {self.values.shape[1]} attributes; give one per column.")
         check_names(self.names, self.values.shape[1], "attribute names")
         check_names(self.class_names, self.values.shape[0])
+        if not np.isfinite(self.values).all():
+            k, j = np.argwhere(~np.isfinite(self.values))[0]
+            raise InputError(
+                f"attribute {self.names[j]!r} of class {self.class_names[k]!r} is {self.values[k, j]}; "
+                "give a finite number."
+            )
 
     @classmethod
     def of(cls, *, class_names: Sequence[str] | None = None, **columns: ArrayLike) -> Attributes:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
+from numbers import Real
 from typing import TypeAlias
 
-from capri._checks import InputError
+from capri._checks import InputError, shortest
 from capri.objectives import Objective, ObjectiveLike, as_objective
 
 _BASELINE = r"(?:baseline|unadjusted)"
@@ -35,8 +37,8 @@ class Constraint:
 
     def __str__(self) -> str:
         if not self.relative:
-            return f"{self.objective} <= {self.bound:g}"
-        slack = f" {'+' if self.bound > 0 else '-'} {abs(self.bound):g}" if self.bound else ""
+            return f"{self.objective} <= {shortest(self.bound)}"
+        slack = f" {'+' if self.bound > 0 else '-'} {shortest(abs(self.bound))}" if self.bound else ""
         return f"{self.objective} <= baseline{slack}"
 
 
@@ -47,17 +49,24 @@ def as_constraint(constraint: ConstraintLike) -> Constraint:
     """A constraint from text, or from a pair (objective, bound)."""
     if isinstance(constraint, Constraint):
         return constraint
-    if isinstance(constraint, tuple):
-        return Constraint(as_objective(constraint[0]), float(constraint[1]))
-    left, operator, right = constraint.partition("<=")
+    if isinstance(constraint, tuple) and len(constraint) == 2:
+        objective, bound = constraint
+        if not _is_finite(bound):
+            raise InputError(f"constraint {constraint!r}: the bound is {bound!r}; it must be a finite number.")
+        return Constraint(as_objective(objective), float(bound))
+    left, operator, right = str(constraint).rpartition("<=")
     match = _BOUND.fullmatch(right.replace(" ", ""))
     if not operator or match is None:
         raise InputError(
             f"constraint {constraint!r} cannot be read; write '<objective> <= <number>', "
             "'<objective> <= baseline' or '<objective> <= baseline + <number>'."
         )
-    objective = as_objective(left.strip())
+    parsed = as_objective(left)
     if match["base"]:
         slack = float(match["slack"] or 0)
-        return Constraint(objective, -slack if match["sign"] == "-" else slack, relative=True)
-    return Constraint(objective, float(match["number"]))
+        return Constraint(parsed, -slack if match["sign"] == "-" else slack, relative=True)
+    return Constraint(parsed, float(match["number"]))
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, Real) and math.isfinite(value)

@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError
+from capri._checks import InputError, short
 from capri.attributes import Attributes
 
 Vector: TypeAlias = NDArray[np.float64]
@@ -124,6 +124,8 @@ def identity_dictionary(n_classes: int, class_names: Sequence[str] | None = None
 
 
 def _functions(basis: Sequence[str] | Mapping[str, BasisFunction]) -> Mapping[str, BasisFunction]:
+    if isinstance(basis, str):
+        basis = [basis]
     if isinstance(basis, Mapping):
         chosen = dict(basis)
     else:
@@ -152,10 +154,12 @@ def _raw_columns(
             )
         for name, function in functions.items():
             a = np.maximum(given, floor) if name in NEEDS_POSITIVE else given
-            column = np.asarray(function(a), dtype=np.float64)
+            with np.errstate(all="ignore"):
+                column = np.asarray(function(a), dtype=np.float64)
             if column.shape != given.shape or not np.isfinite(column).all():
                 raise InputError(
-                    f"basis function {name!r} of attribute {attribute!r} must give one finite number per class."
+                    f"basis function {name!r} of attribute {attribute!r} must give one finite number per class; "
+                    f"got {short(column)}. Shift the attribute, or use another function."
                 )
             columns.append(column)
             labels.append((attribute, name))
@@ -173,7 +177,9 @@ def _scaling(
     varying = spread > 1e-12 * np.maximum(1.0, np.abs(centre))
     if not varying.any():
         named = ", ".join(sorted({a for a, _ in columns}))
-        raise InputError(f"attributes {named} are the same for all classes, so they cannot tell classes apart.")
+        raise InputError(
+            f"attributes {named} are the same for all classes, so they cannot tell classes apart; add one that differs."
+        )
     scale = np.diag(np.where(varying, 1 / np.where(varying, spread, 1.0), 0.0))[:, varying]
     if scaling == "standardize":
         return centre, scale
@@ -181,9 +187,18 @@ def _scaling(
         raise InputError(f"scaling is {scaling!r}; it must be 'whiten', 'standardize' or 'raw'.")
     _, singular, directions = np.linalg.svd((raw - centre) @ scale, full_matrices=False)
     kept = singular > WHITEN_TOLERANCE * singular[0]
-    # Signs of singular vectors are arbitrary: fix them, so that W means the same on every machine.
-    directions = directions[kept] * np.sign(directions[kept].sum(axis=1, keepdims=True) + 1e-300)
-    return centre, scale @ directions.T * (np.sqrt(len(raw)) / singular[kept])
+    return centre, scale @ _signed(directions[kept]).T * (np.sqrt(len(raw)) / singular[kept])
+
+
+def _signed(directions: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Singular vectors have arbitrary signs: make the first large entry positive, so that W means the same everywhere.
+
+    Not the largest entry, nor the sum: of two columns the second direction is always (1, −1)/√2, where rounding would
+    decide. For the same reason "large" is no simple fraction of the largest.
+    """
+    size = np.abs(directions)
+    first = np.argmax(size > 0.618 * size.max(axis=1, keepdims=True), axis=1)
+    return directions * np.sign(directions[np.arange(len(directions)), first])[:, None]
 
 
 def _block(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:

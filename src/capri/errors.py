@@ -15,7 +15,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import AbsentClassWarning, InputError, Ints, check_labels, check_sample_weight, check_scores
+from capri._checks import (
+    AbsentClassWarning,
+    InputError,
+    Ints,
+    check_labels,
+    check_names,
+    check_sample_weight,
+    check_scores,
+)
 
 Absent = Literal["error", "ignore"]
 
@@ -93,6 +101,8 @@ def resolve_absent(
     present = np.asarray(totals) > 0
     if absent not in ("error", "ignore"):
         raise InputError(f"absent is {absent!r}; it must be 'error' or 'ignore'.")
+    if class_names is not None:
+        class_names = check_names(class_names, len(present))
     if present.all():
         return present
     names = [str(k) if class_names is None else f"{class_names[k]!r} ({k})" for k in np.flatnonzero(~present).tolist()]

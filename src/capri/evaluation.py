@@ -45,6 +45,8 @@ def evaluate_confusion(
     **context: Any,
 ) -> dict[str, float]:
     """Objectives of a confusion matrix (rows are true classes), by name."""
+    if np.ndim(confusion) != 2 or confusion.shape[0] != confusion.shape[1]:
+        raise InputError(f"confusion must be square, one row and column per class; got shape {np.shape(confusion)}.")
     totals = confusion.sum(axis=1)
     resolve_absent(totals, absent, class_names)
     classes = ClassContext.of(totals, class_names=class_names, **context)
@@ -63,11 +65,12 @@ def make_scorer(objective: ObjectiveLike, *, absent: Absent = "error", **context
 
     def scorer(estimator: Any, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         classes = np.asarray(estimator.classes_)
+        known = {"class_names": list(map(str, classes.tolist())), **context}
         index: Mapping[Any, int] = {c: k for k, c in enumerate(classes.tolist())}
         labels = _encode(np.asarray(y), index, "y")
         predicted = _encode(np.asarray(estimator.predict(X)), index, "predictions")
         values = evaluate(
-            labels, predicted, len(classes), [parsed], sample_weight=sample_weight, absent=absent, **context
+            labels, predicted, len(classes), [parsed], sample_weight=sample_weight, absent=absent, **known
         )
         return -values[parsed.name]
 
@@ -77,5 +80,7 @@ def make_scorer(objective: ObjectiveLike, *, absent: Absent = "error", **context
 def _encode(values: NDArray[Any], index: Mapping[Any, int], name: str) -> NDArray[np.int64]:
     unknown = set(values.tolist()) - set(index)
     if unknown:
-        raise InputError(f"{name} holds {sorted(map(str, unknown))[0]!r}, which the model does not know.")
+        raise InputError(
+            f"{name} holds {sorted(map(str, unknown))[0]!r}, which the model was not trained on; drop these samples."
+        )
     return np.array([index[v] for v in values.tolist()], dtype=np.int64)

@@ -25,7 +25,7 @@ from capri._checks import InputError, check_counts, check_names
 Vector: TypeAlias = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ClassContext:
     """What an objective may know of the classes, besides their errors.
 
@@ -87,7 +87,7 @@ class ClassContext:
         return replace(self, class_names=tuple(n for n, h in zip(self.class_names, here, strict=True) if h), **taken)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Form:
     """R(e) = linear·e + deviation·sdev(e) + ranks·sort↓(ē); `smooth_ranks` replace `ranks` in the smooth twin."""
 
@@ -117,7 +117,7 @@ class Form:
         if self.deviation:
             centred = errors - errors.mean()
             spread = math.sqrt(float(np.mean(centred**2)))
-            if spread > 0:
+            if spread > 1e-12:  # of equal errors rounding would decide: no direction is better
                 gradient += self.deviation * centred / (len(errors) * spread)
         if self.ranked:
             order = np.argsort(-self.group_errors(errors), kind="stable")
@@ -182,7 +182,7 @@ class ErrorFunction:
         return self(errors), gradient
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ConfusionForm:
     """R(M) = constant + Σ_ij costs_ij M_ij + Σ_k f1_k F1_k(M), of a confusion matrix M in counts."""
 

@@ -8,16 +8,18 @@ everywhere. What they are made of is in `capri.forms`.
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Literal, TypeAlias, cast
+from functools import reduce
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError
+from capri._checks import InputError, shortest
 from capri.forms import (
     ClassContext,
     ConfusionEvaluator,
@@ -31,6 +33,9 @@ from capri.forms import (
     scale,
 )
 
+_PLUS = re.compile(r"(?<![0-9.][eE])\+(?![^\[]*\])")  # between terms: not in 1e+3, not inside err[…]
+_MULTIPLE = re.compile(r"([^*\[]+)\*(.+)")
+_NAME = re.compile(r"[^\s+*:\[\]]+")
 MANY_SHOT, FEW_SHOT = 100, 20  # more than 100 training samples: many; fewer than 20: few
 
 
@@ -46,14 +51,17 @@ class Objective:
 
     def on(self, context: ClassContext) -> Evaluator:
         """The objective on these classes: a function of the errors of those that have samples, or of all confusions."""
-        evaluator = self.build(context.present())
-        return self.build(context) if isinstance(evaluator, ConfusionEvaluator) else evaluator
+        evaluator = self.build(context)
+        return evaluator if isinstance(evaluator, ConfusionEvaluator) else self.build(context.present())
 
     def __add__(self, other: Objective) -> Objective:
         return Objective(f"{self.name}+{other.name}", lambda c: add(self.on(c), other.on(c)))
 
     def __rmul__(self, factor: float) -> Objective:
-        return Objective(f"{factor:g}*{self.name}", lambda c: scale(float(factor), self.on(c)))
+        if not math.isfinite(factor):
+            raise InputError(f"objective {self.name!r} times {factor}: the factor must be a finite number.")
+        name = "+".join(f"{shortest(factor)}*{term}" for term in _PLUS.split(self.name))
+        return Objective(name, lambda c: scale(float(factor), self.on(c)))
 
     def __str__(self) -> str:
         return self.name
@@ -80,7 +88,8 @@ def register_objective(
     """Register an objective under a name; the decorated function becomes its constructor.
 
     on="errors": ``f(errors) -> float``; on="confusion": ``f(confusion) -> float``; on="classes": ``f(context) -> Form``
-    with the `ClassContext` (names, shares, weights, …) in place of the errors.
+    with the `ClassContext` (names, shares, weights, …) in place of the errors. The confusion matrix holds counts, with
+    a row of zeros for a class that was left out.
     With a `parameter`, the function takes it as a second argument and the name reads ``"name:value"``.
 
     >>> from capri.forms import ClassContext
@@ -96,6 +105,10 @@ def register_objective(
     def decorate(function: Callable[..., Any]) -> Callable[..., Objective]:
         if name in _REGISTRY:
             raise InputError(f"objective {name!r} is registered already; choose another name or unregister it first.")
+        if not _NAME.fullmatch(name):
+            raise InputError(f"objective name {name!r} cannot be parsed; leave out spaces and + * : [ ].")
+        if on not in ("classes", "errors", "confusion"):
+            raise InputError(f"on is {on!r}; it must be 'classes', 'errors' or 'confusion'.")
         _REGISTRY[name] = _Entry(function, on, parameter, (function.__doc__ or "").strip().split("\n")[0])
 
         def constructor(*args: Any) -> Objective:
@@ -114,19 +127,26 @@ def unregister_objective(name: str) -> None:
 
 def objective_names() -> dict[str, str]:
     """Every registered name (with its parameter) and what it means."""
-    return {f"{n}:{e.parameter}" if e.parameter else n: e.description for n, e in _REGISTRY.items()}
+    return {_label(n, e.parameter) if e.parameter else n: e.description for n, e in _REGISTRY.items()}
+
+
+def _label(name: str, parameter: Any) -> str:
+    return f"err[{parameter}]" if name == "err" else f"{name}:{parameter}"
 
 
 def _construct(name: str, *args: Any) -> Objective:
     entry = _REGISTRY[name]
     if len(args) != (entry.parameter is not None):
-        wants = f"a parameter, as in '{name}:{entry.parameter}'" if entry.parameter else "no parameter"
+        wants = f"a parameter, as in '{_label(name, entry.parameter)}'" if entry.parameter else "no parameter"
         raise InputError(f"objective {name!r} takes {wants}; got {args or 'none'}.")
-    label = f"{name}:{args[0]}" if args else name
+    label = _label(name, args[0]) if args else name
 
     def build(context: ClassContext) -> Evaluator:
         if entry.on == "classes":
-            return cast(Evaluator, entry.make(context, *args))
+            form = entry.make(context, *args)
+            if not isinstance(form, Evaluator):
+                raise InputError(f"objective {name!r} on classes must return a form; got {type(form).__name__}.")
+            return form
         wrap = ErrorFunction if entry.on == "errors" else ConfusionFunction
         return wrap(lambda x: entry.make(x, *args))
 
@@ -148,25 +168,20 @@ def as_objective(objective: ObjectiveLike) -> Objective:
         return Objective(getattr(objective, "__name__", "custom"), lambda _: ErrorFunction(objective))
     if not isinstance(objective, str):
         raise InputError(f"objective is {objective!r}; give a name such as 'balanced' or 'cvar:0.2', or a function.")
-    terms = [_parse_term(term) for term in re.split(r"(?<![eE])\+", objective.replace(" ", ""))]
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
+    return reduce(operator.add, map(_parse_term, _PLUS.split(objective)))
 
 
 def _parse_term(text: str) -> Objective:
-    factor, star, body = text.rpartition("*")
-    if star:
+    text = text.strip()
+    if match := _MULTIPLE.fullmatch(text):
         try:
-            return float(factor) * _parse_term(body)
-        except ValueError as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"objective term {text!r}: {factor!r} is not a number.") from None
-    if match := re.fullmatch(r"err\[(.+)\]", body):
-        return _construct("err", match[1])
-    name, colon, parameter = body.partition(":")
+            factor = float(match[1])
+        except ValueError:
+            raise InputError(f"objective term {text!r}: {match[1]!r} is not a number.") from None
+        return factor * _parse_term(match[2])
+    if match := re.fullmatch(r"err\[(.+)\]", text):
+        return _construct("err", match[1].strip())
+    name, colon, parameter = (part.strip() for part in text.partition(":"))
     if name not in _REGISTRY:
         near = get_close_matches(name, _REGISTRY, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(objective_names())}."
@@ -180,7 +195,7 @@ def _parse_term(text: str) -> Objective:
 
 def tail_size(n_classes: int, a: float) -> int:
     """⌈K·a⌉, safe against 100·0.07 > 7 in floating point."""
-    return math.ceil(n_classes * a - 1e-9)
+    return max(1, math.ceil(n_classes * a - 1e-9))
 
 
 def _number(value: Any, name: str, low: float, high: float, *, open_low: bool = False) -> float:
@@ -220,6 +235,8 @@ def weighted(classes: ClassContext) -> Form:
     """Weighted error, (1/K) Σ_k ω_k Err_k with Σ_k ω_k = K."""
     if classes.weights is None:
         raise InputError("objective 'weighted' needs weights=…: one test-time weight per class.")
+    if classes.weights.sum() == 0:
+        raise InputError("weights sums to 0 over the classes that have samples; give one of them a positive weight.")
     return _linear(classes.weights / classes.weights.sum())
 
 

@@ -9,20 +9,30 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
 from pathlib import Path
+from types import NoneType
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError, check_names, check_scores
+from capri._checks import InputError, check_names, check_scores, short
 from capri._files import write_atomically
 from capri.strategy import Strategy
 
 SCHEMA = 1
+_KINDS: Mapping[str, tuple[tuple[str, ...], tuple[type, ...]]] = {
+    "text": (("objective", "method"), (str,)),
+    "a tuple of texts": (("constraints",), (tuple,)),
+    "a mapping": (("attributes", "dictionary", "weights", "validation", "data", "versions"), (Mapping,)),
+    "a whole number or None": (("seed",), (Integral, NoneType)),
+    "a number": (("floor",), (Real,)),
+}
 ScoreKind: TypeAlias = Literal["logits", "proba"]
 
 
@@ -35,7 +45,7 @@ def data_digest(*arrays: ArrayLike) -> str:
     sha = hashlib.sha256()
     for array in map(np.ascontiguousarray, arrays):
         sha.update(f"{array.dtype.str}{array.shape}".encode())
-        sha.update(array.data if array.dtype != object else repr(array.tolist()).encode())
+        sha.update(repr(array.tolist()).encode() if array.dtype == object else array.view(np.uint8).data)
     return sha.hexdigest()[:16]
 
 
@@ -78,6 +88,12 @@ class Policy:
         object.__setattr__(self, "class_names", check_names(self.class_names, self.strategy.n_classes))
         if self.scores not in ("logits", "proba"):
             raise InputError(f"scores is {self.scores!r}; it must be 'logits' or 'proba'.")
+        for expected, (names, kinds) in _KINDS.items():
+            for name in names:
+                if not isinstance(value := getattr(self, name), kinds):
+                    raise InputError(f"{name} is {short(value)}; it must be {expected}.")
+        if not 0 < self.floor < 1:
+            raise InputError(f"floor is {self.floor!r}; it must be a probability above 0 and below 1.")
 
     # -- use ---------------------------------------------------------------------------------------------------------
 
@@ -95,7 +111,7 @@ class Policy:
         """The policy as JSON, with schema version and digest."""
         content = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "strategy"}
         content["strategy"] = {f.name: getattr(self.strategy, f.name).tolist() for f in fields(Strategy)}
-        plain = json.loads(json.dumps(content, default=_plain))
+        plain = _plain(content, "policy")
         return json.dumps({"schema": SCHEMA, "digest": _digest(plain), "policy": plain}, indent=1, ensure_ascii=False)
 
     def save(self, path: str | Path) -> None:
@@ -106,6 +122,8 @@ class Policy:
     def from_json(cls, text: str, source: str = "policy") -> Policy:
         """Read and check a policy."""
         content: dict[str, Any] = dict(_checked_content(text, source))
+        if missing := {f.name for f in fields(cls)} - set(content):
+            raise PolicyError(f"{source}: it lacks {', '.join(sorted(missing))}; save it again.")
         try:
             strategy = content.pop("strategy")
             content["strategy"] = Strategy(**{f.name: np.array(strategy[f.name], float) for f in fields(Strategy)})
@@ -137,13 +155,13 @@ def to_logits(scores: ArrayLike, kind: ScoreKind, floor: float) -> NDArray[Any]:
             f"scores are declared probabilities but range from {array.min():g} to {array.max():g}; "
             'they must lie in [0, 1]. For logits use scores="logits".'
         )
-    return np.log(np.maximum(array, floor))
+    return np.log(np.maximum(array.astype(np.promote_types(array.dtype, np.float32), copy=False), floor))
 
 
 def _checked_content(text: str, source: str) -> Mapping[str, Any]:
     try:
         document = json.loads(text, parse_constant=_no_constant)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PolicyError(f"{source}: not complete JSON ({error}); the file is truncated or not a policy.") from None
     if not isinstance(document, dict) or not {"schema", "digest", "policy"} <= set(document):
         raise PolicyError(f"{source}: not a capri policy; it lacks schema, digest or policy.")
@@ -160,14 +178,19 @@ def _digest(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, where: str) -> Any:
+    """JSON's own types. NaN, such as the error of a class without samples, is undefined and becomes null."""
     if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
+        value = value.tolist()
     if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Sequence):
-        return list(value)
-    raise TypeError(f"{type(value).__name__} has no place in a policy")
+        return {str(key): _plain(v, f"{where}.{key}") for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v, f"{where}[{i}]") for i, v in enumerate(value)]
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise InputError(f"{where} is {short(value)}, which has no place in a policy; give text, finite numbers or lists.")
 
 
 def _no_constant(name: str) -> float:

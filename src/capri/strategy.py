@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError, check_scores, check_vector
+from capri._checks import InputError, check_labels, check_scores, check_vector
 from capri.attributes import frequency
 from capri.dictionary import Dictionary
 
@@ -126,7 +126,7 @@ class Strategy:
     def loss(self, scores: ArrayLike, y: ArrayLike) -> Vector:
         """The parametric cross-entropy of each sample, (n_samples,); `capri.train` has the differentiable twin."""
         z = self.loss_scores(scores)
-        labels = np.asarray(y)
+        labels = check_labels(y, self.n_classes, len(z))
         top = z.max(axis=1)
         log_sum = top + np.log(np.exp(z - top[:, None]).sum(axis=1))
         return np.asarray(self.omega[labels] * (log_sum - z[np.arange(len(z)), labels]))
@@ -146,7 +146,7 @@ class Strategy:
 
 
 def _sigmoid(x: Vector) -> Vector:
-    return np.asarray(1 / (1 + np.exp(-x)))
+    return np.asarray(np.exp(-np.logaddexp(0.0, -x)))
 
 
 def _normalized(x: Vector) -> Vector:

@@ -1,0 +1,103 @@
+"""The demonstration, and its command."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from capri import Strategy, demo
+from capri.__main__ import main
+from capri.cli import _app
+
+UNTUNED = {name: demo.METHODS[name] for name in ("as trained", "logit adjustment, τ = 1")}
+
+
+@pytest.fixture(scope="module")
+def splits():
+    return list(demo.long_tailed_digits(2))
+
+
+def test_splits_are_long_tailed_and_disjoint_in_their_use(splits):
+    first, second = splits
+    assert first.train_counts[0] == 90
+    assert first.train_counts[-1] == 3
+    assert (np.diff(first.train_counts) < 0).all()
+    assert first.val_scores.shape == (len(first.val_y), 10)
+    assert set(first.test_y) == set(first.val_y) == set(range(10))
+    assert not np.array_equal(first.test_scores, second.test_scores)
+
+
+def test_splits_are_drawn_the_same_each_time(splits):
+    again = next(demo.long_tailed_digits(1))
+    np.testing.assert_array_equal(again.test_y, splits[0].test_y)
+    np.testing.assert_allclose(again.test_scores, splits[0].test_scores, atol=1e-6)
+
+
+def test_logit_adjustment_helps_the_tail_it_was_made_for():
+    results = demo.run(n_splits=2, methods=UNTUNED)
+    before, after = (results.values[method]["balanced"].mean() for method in UNTUNED)
+    assert after < before
+    rare = results.class_errors["as trained"]["balanced"][-3:].mean()
+    assert results.class_errors["logit adjustment, τ = 1"]["balanced"][-3:].mean() < rare
+
+
+def test_every_method_is_run_for_every_objective_on_every_split():
+    steps = []
+    objectives = ("balanced", "weighted")
+    results = demo.run(n_splits=2, methods=UNTUNED, objectives=objectives, on_step=lambda: steps.append(1))
+    assert len(steps) == 2 * 2 * 2
+    assert results.n_splits == 2
+    assert {o: v.shape for o, v in results.values["as trained"].items()} == {"balanced": (2,), "weighted": (2,)}
+    assert results.class_errors["as trained"]["balanced"].shape == (10,)
+
+
+def test_a_method_sees_the_objective_and_the_split(splits):
+    seen = []
+
+    def curious(split, objective):
+        seen.append((split.val_scores.shape, objective))
+        return Strategy.of(10)
+
+    results = demo.run(n_splits=1, methods={"curious": curious}, objectives=("sdev",))
+    assert seen == [(splits[0].val_scores.shape, "sdev")]
+    assert list(results.values) == ["curious"]
+
+
+class TestCommand:
+    def test_prints_a_table_and_leaves_it_with_a_picture(self, tmp_path):
+        done = CliRunner().invoke(_app, ["demo", "--splits", "2", "--out", str(tmp_path)], env={"COLUMNS": "200"})
+        assert done.exit_code == 0, done.output
+        for text in ("as trained", "logit adjustment", *demo.OBJECTIVES, "±"):
+            assert text in done.output
+        assert (tmp_path / "class_errors.png").read_bytes().startswith(b"\x89PNG")
+        rows = (tmp_path / "table.md").read_text().splitlines()
+        assert rows[0] == "| method | balanced | sdev | cvar:0.2 | quantile:0.2 | weighted |"
+        assert len([row for row in rows if row.startswith("|")]) == 2 + len(demo.METHODS)
+
+    def test_shows_a_row_that_is_added_to_the_methods(self, tmp_path, monkeypatch):
+        def half(split, objective):
+            return Strategy.logit_adjustment(split.train_counts, tau=0.5)
+
+        monkeypatch.setitem(demo.METHODS, "half way", half)
+        done = CliRunner().invoke(_app, ["demo", "--splits", "1", "--out", str(tmp_path)], env={"COLUMNS": "200"})
+        assert done.exit_code == 0, done.output
+        assert "half way" in done.output
+        assert "| half way |" in (tmp_path / "table.md").read_text()
+
+    def test_names_data_that_it_does_not_have(self, monkeypatch, capsys):
+        monkeypatch.setattr(sys, "argv", ["capri", "demo", "--data", "letters"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        assert capsys.readouterr().err.startswith("capri: --data is 'letters'; there are digits")
+
+    def test_without_its_libraries_says_what_to_install(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "capri.cli", None)
+        with pytest.raises(SystemExit, match=r"command line needs capri.cli: pip install 'capri\[report\]'"):
+            main()
+
+    def test_runs_as_a_module(self):
+        done = subprocess.run([sys.executable, "-m", "capri", "--help"], capture_output=True, text=True, check=True)
+        assert "demo" in done.stdout
