@@ -236,10 +236,8 @@ def _points(left: Vector, right: Vector, gap: float, penalty: Parabola | None) -
 
 def _spread(breakpoints: Vector) -> float:
     """The range of the bulk of the breakpoints: nearly equal slopes put a few of them very far out."""
-    if len(breakpoints) < 2:
-        return np.inf
-    low, high = np.quantile(breakpoints, [0.05, 0.95])
-    return float(high - low)
+    last = len(breakpoints) - 1
+    return float(breakpoints[round(0.95 * last)] - breakpoints[round(0.05 * last)]) if last > 0 else np.inf
 
 
 # -- the public face -------------------------------------------------------------------------------------------------
