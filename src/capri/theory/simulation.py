@@ -38,7 +38,10 @@ class Mean(NamedTuple):
 
 
 def draw(pi: float, s_plus: float, s_minus: float, R: float, dbar: float, *, n: int = 400, seed: int = 0) -> Sample:
-    """n samples in dimension round(d̄ n). The class counts are fixed at their expectation, which takes noise out."""
+    """n samples in dimension round(d̄ n). The class counts are fixed at their expectation, which takes noise out.
+
+    Under one seed, settings of another π or d̄ draw afresh; those of another signal or noise share their Gaussians.
+    """
     check_settings(pi, s_plus, s_minus, R, dbar)
     n_plus, d = round(pi * n), round(dbar * n)
     if not 0 < n_plus < n or d < 1:
@@ -46,7 +49,7 @@ def draw(pi: float, s_plus: float, s_minus: float, R: float, dbar: float, *, n: 
             f"n is {n}: {n_plus} samples of class +1 and {n - n_plus} of class −1 in dimension {d}. "
             "Raise n until both classes and the dimension are at least 1."
         )
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng([seed, n_plus, d])
     y = np.repeat([1, -1], [n_plus, n - n_plus])
     x = rng.standard_normal((n, d)) * np.where(y > 0, s_plus, s_minus)[:, None]
     x[:, 0] += y * R
@@ -102,4 +105,6 @@ def _slab_of(fit: tuple[Array, float] | None) -> tuple[float, float, float]:
 
 def mean(values: Array) -> Mean:
     """Mean over seeds with its standard error."""
+    if len(values) < 2:
+        raise InputError(f"values has {len(values)} entry; a standard error takes two: give two seeds or more.")
     return Mean(float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values))))
