@@ -13,6 +13,7 @@ from scipy.stats import norm
 
 from capri._checks import InputError
 from capri.theory import gmm
+from capri.theory.slab import best_threshold
 
 SETTING = ("pi", "s_plus", "s_minus", "R", "dbar")
 SHARED = Path(os.environ.get("CAPRI_SHARED", Path(__file__).parents[2].parent / "shared"))
@@ -407,3 +408,11 @@ def test_delta_star_has_a_minimum_in_the_sample_size_and_then_grows_without_boun
     assert np.argmin(delta) == 2
     assert delta[4] > 100
     assert np.isinf(delta[5])
+
+
+def test_the_best_threshold_moves_against_the_noisier_class_under_a_weak_signal():
+    for signal, direction in ((2.0, 1), (0.5, -1)):
+        for ratio in (0.9, 1.1):
+            shift = best_threshold(np.array(signal), ratio**0.5, ratio**-0.5)
+            assert shift == pytest.approx(np.log(ratio) / 2 * (signal**2 - 1) / signal, rel=0.05)
+            assert np.sign(shift) == direction * np.sign(ratio - 1)
