@@ -141,7 +141,7 @@ def _curve(panel: Axes, x: Array, delta: Array, colour: str, marker: str, label:
 def _dot(panel: Axes, x: float, kappa: simulation.Mean, colour: str, marker: str) -> None:
     """A fitted δ* with a bar of two standard errors. Averaged as κ: δ has no finite mean near its infinite values."""
     low, middle, high = delta_of([kappa.value - 2 * kappa.error, kappa.value, kappa.value + 2 * kappa.error])
-    if np.isfinite(middle):
+    if middle < 1e3:  # beyond the axis, infinite, or not separable: no dot
         reach = [[middle - low], [min(high, 1e3) - middle]]
         panel.errorbar(x, middle, reach, color=colour, marker=marker, markersize=7, markeredgecolor="white", capsize=2)
 

@@ -200,7 +200,7 @@ def _separability_threshold(settings: Settings) -> Array:
         return 2 * R**2 - signal * size, -(d_signal * size + signal * d_size)
 
     def u_of(plane: Array) -> tuple[Array, Array]:
-        """u of each class, were its support plane the one at this signed distance from its mean."""
+        """The u at which s₊h₊, and the u at which s₋h₋, equals `plane`."""
         return (
             log_psi1(plane / s_plus)[0] + np.log(pi / s_plus),
             log_psi1(plane / s_minus)[0] + np.log((1 - pi) / s_minus),
@@ -234,6 +234,18 @@ def _status(slab: Slab) -> NDArray[np.str_]:
 # --------------------------------------------------------------------------------------------------------------------
 # Checks
 
+_LENGTH = "{} from {:g} to 1e4; rescale R, s_plus and s_minus together: only their ratios matter"
+_RATIO = "{} from 1e-10 to 1e10"
+# Bounds within which the solver is tested, corners included.
+_DOMAIN = {
+    "pi": (1e-10, 1 - 1e-10, "a probability strictly between 0 and 1 (1e-10 away from both)"),
+    "s_plus": (1e-4, 1e4, _LENGTH.format("a standard deviation", 1e-4)),
+    "s_minus": (1e-4, 1e4, _LENGTH.format("a standard deviation", 1e-4)),
+    "R": (0.0, 1e4, _LENGTH.format("a norm", 0)),
+    "dbar": (1e-10, 1e10, _RATIO.format("a ratio d/n")),
+    "weights": (1e-10, 1e10, _RATIO.format("a positive weight")),
+}
+
 
 def check_settings(pi: ArrayLike, s_plus: ArrayLike, s_minus: ArrayLike, R: ArrayLike, dbar: ArrayLike) -> Settings:
     """The settings as floats of one shape, or an `InputError` that says which value is unusable."""
@@ -244,19 +256,6 @@ def check_settings(pi: ArrayLike, s_plus: ArrayLike, s_minus: ArrayLike, R: Arra
     except ValueError:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
         raise InputError(f"shapes do not broadcast: {shapes}; add axes, as in dbar[:, None].") from None
-
-
-_LENGTH = "{} from {:g} to 1e4; rescale R, s_plus and s_minus together: only their ratios matter"
-_RATIO = "{} from 1e-10 to 1e10"
-# Bounds within which the solver is tested, corners included, and every result has full accuracy.
-_DOMAIN = {
-    "pi": (1e-10, 1 - 1e-10, "a probability strictly between 0 and 1 (1e-10 away from both)"),
-    "s_plus": (1e-4, 1e4, _LENGTH.format("a standard deviation", 1e-4)),
-    "s_minus": (1e-4, 1e4, _LENGTH.format("a standard deviation", 1e-4)),
-    "R": (0.0, 1e4, _LENGTH.format("a norm", 0)),
-    "dbar": (1e-10, 1e10, _RATIO.format("a ratio d/n")),
-    "weights": (1e-10, 1e10, _RATIO.format("a positive weight")),
-}
 
 
 def _check_numbers(name: str, value: ArrayLike) -> Array:

@@ -104,8 +104,8 @@ def best_threshold(
 ) -> Array:
     """The t of least w₊ Q((A+t)/s₊) + w₋ Q((A−t)/s₋), (E6); NaN or ±inf where the error has no minimum.
 
-    Setting the derivative to zero leaves a quadratic in t. This is its root that is a minimum, written so that nothing
-    cancels: equal noise and equal weights give exactly 0.
+    Setting the derivative to zero leaves a quadratic in t. This is its root that is a minimum, in the form whose
+    denominator does not cancel: equal noise and equal weights give exactly 0.
     """
     v_plus, v_minus = s_plus**2, s_minus**2
     log_ratio = np.log(s_plus / s_minus) + np.log(weight_minus / np.asarray(weight_plus))
