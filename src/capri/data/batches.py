@@ -66,7 +66,9 @@ class ArrayBatches:
         world_size: int = 1,
     ):
         if batch_size < world_size:
-            raise InputError(f"batch_size is {batch_size} for {world_size} processes; give at least one sample to each.")
+            raise InputError(
+                f"batch_size is {batch_size} for {world_size} processes; give at least one sample to each."
+            )
         if augment is not None and generator is None:
             raise InputError("augment needs a generator to draw from; give generator=torch.Generator().")
         self.x, self.y, self.batch_size = x, y, batch_size

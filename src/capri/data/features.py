@@ -28,7 +28,9 @@ def load_features(path: str | Path) -> tuple[Part, Part, Part | None, tuple[str,
     else:
         names = tuple(map(str, range(int(arrays["y_train"].max()) + 1)))
     parts = {
-        split: Part.of(check_scores(arrays[f"x_{split}"], f"x_{split}"), arrays[f"y_{split}"], len(names), f"{path} {split}")
+        split: Part.of(
+            check_scores(arrays[f"x_{split}"], f"x_{split}"), arrays[f"y_{split}"], len(names), f"{path} {split}"
+        )
         for split in ("train", "val", "test")
         if f"x_{split}" in arrays
     }

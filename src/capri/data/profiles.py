@@ -49,7 +49,9 @@ def long_tail(y: ArrayLike, counts: ArrayLike, seed: int) -> Ints:
     labels = check_labels(y, len(wanted))
     held = np.bincount(labels, minlength=len(wanted))
     if (wanted == 0).any():
-        raise InputError(f"counts[{int(np.argmin(wanted))}] is 0: the class would have no training sample; use a milder profile.")
+        raise InputError(
+            f"counts[{int(np.argmin(wanted))}] is 0: the class would have no training sample; use a milder profile."
+        )
     if (short := np.flatnonzero(held < wanted)).size:
         k = int(short[0])
         raise InputError(

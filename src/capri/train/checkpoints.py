@@ -27,7 +27,9 @@ class AtomicCheckpointIO(CheckpointIO):
         except OSError as error:
             previous = "The previous checkpoint is intact" if Path(path).exists() else "There is no earlier checkpoint"
             raise OSError(
-                error.errno, f"cannot write the checkpoint: {error.strerror}. {previous}; make room and run with --resume", str(path)
+                error.errno,
+                f"cannot write the checkpoint: {error.strerror}. {previous}; make room and run with --resume",
+                str(path),
             ) from error
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:

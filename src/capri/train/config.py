@@ -54,7 +54,9 @@ class ModelConfig:
 class LossConfig:
     """Which strategy the parametric cross-entropy trains with."""
 
-    strategy: Literal["ce", "weighted", "la", "cdt", "vs", "policy"] = option("ce", "ce, weighted, la, cdt, vs or policy")
+    strategy: Literal["ce", "weighted", "la", "cdt", "vs", "policy"] = option(
+        "ce", "ce, weighted, la, cdt, vs or policy"
+    )
     tau: float = option(1.0, "of la and vs: l = τ log π")
     gamma: float = option(0.15, "of cdt and vs: Δ = (π/π_max)^γ")
     weights: tuple[float, ...] = option((), "of weighted: ω per class; empty: 1/π")
@@ -145,7 +147,11 @@ class Config:
 
 
 def resolve(
-    file: str | Path | None = None, *, preset: str | None = None, out: str | None = None, assignments: Sequence[str] = ()
+    file: str | Path | None = None,
+    *,
+    preset: str | None = None,
+    out: str | None = None,
+    assignments: Sequence[str] = (),
 ) -> Config:
     """Preset, then the file, then ``--set``: each over the one before."""
     given = _read(Path(file)) if file is not None else {}
@@ -166,5 +172,3 @@ def _read(path: Path) -> Mapping[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"config {path} cannot be read ({error}); `capri train --print-config` prints one.") from None
     return read_toml(text, str(path))
-
-

@@ -46,7 +46,9 @@ def parametric_cross_entropy(
         z = z + l
     soft = target.is_floating_point()
     if omega is None:
-        return F.cross_entropy(z, target.to(z.dtype) if soft else target, reduction="none", label_smoothing=label_smoothing)
+        return F.cross_entropy(
+            z, target.to(z.dtype) if soft else target, reduction="none", label_smoothing=label_smoothing
+        )
     if not soft and label_smoothing == 0:
         return F.cross_entropy(z, target, reduction="none") * omega[target]
     q = target.to(z.dtype) if soft else F.one_hot(target, z.shape[1]).to(z.dtype)
