@@ -46,10 +46,9 @@ def evaluate_confusion(
 ) -> dict[str, float]:
     """Objectives of a confusion matrix (rows are true classes), by name."""
     totals = confusion.sum(axis=1)
-    present = resolve_absent(totals, absent, class_names)
-    classes = ClassContext.of(totals, class_names=class_names, **context).restrict(present)
-    seen = confusion[np.ix_(present, present)] if not present.all() else confusion
-    return {o.name: on_confusion(o.on(classes), seen) for o in map(as_objective, objectives)}
+    resolve_absent(totals, absent, class_names)
+    classes = ClassContext.of(totals, class_names=class_names, **context)
+    return {o.name: on_confusion(o.on(classes), confusion) for o in map(as_objective, objectives)}
 
 
 def make_scorer(objective: ObjectiveLike, *, absent: Absent = "error", **context: Any) -> Callable[..., float]:

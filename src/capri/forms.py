@@ -30,16 +30,17 @@ class ClassContext:
     """What an objective may know of the classes, besides their errors.
 
     shares: (K,) share of each class in the evaluation set (for the plain error). total: its number of samples.
-    weights: (K,) test-time importance ω_test, any positive scale. groups: (K,) label of the group of each class.
-    train_counts: (K,) training samples, for the many/medium/few-shot splits. class_names: for ``err[name]``.
+    class_names, index: (K,) for ``err[name]`` and ``err[3]``. weights: (K,) test-time importance ω_test, any positive
+    scale. groups: (K,) label of the group of each class. train_counts: (K,) training samples, for the shot splits.
     """
 
     shares: Vector
-    total: float = 1.0
+    total: float
+    class_names: tuple[str, ...]
+    index: NDArray[np.int64]
     weights: Vector | None = None
     groups: NDArray[Any] | None = None
     train_counts: Vector | None = None
-    class_names: tuple[str, ...] | None = None
 
     @classmethod
     def of(
@@ -52,17 +53,18 @@ class ClassContext:
         class_names: Sequence[str] | None = None,
     ) -> ClassContext:
         """From the samples per class of the evaluation set, with checks."""
-        shares = check_counts(totals, name="totals")
-        k = len(shares)
+        counts = check_counts(totals, name="totals")
+        k = len(counts)
         if groups is not None and np.shape(groups) != (k,):
             raise InputError(f"groups has shape {np.shape(groups)} for {k} classes; give one label per class.")
         return cls(
-            shares=shares / shares.sum(),
-            total=float(shares.sum()),
+            shares=counts / counts.sum(),
+            total=float(counts.sum()),
+            class_names=check_names(class_names, k),
+            index=np.arange(k),
             weights=None if weights is None else check_counts(weights, k, name="weights"),
             groups=None if groups is None else np.asarray(groups),
             train_counts=None if train_counts is None else check_counts(train_counts, k, name="train_counts"),
-            class_names=check_names(class_names, k),
         )
 
     @property
@@ -70,24 +72,19 @@ class ClassContext:
         """K."""
         return len(self.shares)
 
+    def with_totals(self, totals: ArrayLike) -> ClassContext:
+        """The same classes on other samples."""
+        counts = check_counts(totals, self.n_classes, name="totals")
+        return replace(self, shares=counts / counts.sum(), total=float(counts.sum()))
+
     def present(self) -> ClassContext:
         """The same, of the classes that have samples."""
-        present = self.shares > 0
-        if present.all():
+        here = self.shares > 0
+        if here.all():
             return self
-
-        def take(values: Any) -> Any:
-            return None if values is None else values[present]
-
-        names = None if self.class_names is None else tuple(np.asarray(self.class_names)[present].tolist())
-        return ClassContext(
-            self.shares[present],
-            self.total,
-            take(self.weights),
-            take(self.groups),
-            take(self.train_counts),
-            names,
-        )
+        per_class = {"shares", "index", "weights", "groups", "train_counts"}
+        taken = {name: value[here] for name in per_class if (value := getattr(self, name)) is not None}
+        return replace(self, class_names=tuple(n for n, h in zip(self.class_names, here, strict=True) if h), **taken)
 
 
 @dataclass(frozen=True)

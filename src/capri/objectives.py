@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from capri._checks import InputError
 from capri.forms import (
     ClassContext,
+    ConfusionEvaluator,
     ConfusionForm,
     ConfusionFunction,
     ErrorFunction,
@@ -44,8 +45,9 @@ class Objective:
     build: Callable[[ClassContext], Evaluator] = field(repr=False, compare=False)
 
     def on(self, context: ClassContext) -> Evaluator:
-        """The objective on these classes."""
-        return self.build(context)
+        """The objective on these classes: a function of the errors of those that have samples, or of all confusions."""
+        evaluator = self.build(context.present())
+        return self.build(context) if isinstance(evaluator, ConfusionEvaluator) else evaluator
 
     def __add__(self, other: Objective) -> Objective:
         return Objective(f"{self.name}+{other.name}", lambda c: add(self.on(c), other.on(c)))
@@ -297,19 +299,19 @@ def few(classes: ClassContext) -> Form:
 @register_objective("err", on="classes", parameter="class")
 def class_error(classes: ClassContext, which: Any) -> Form:
     """The error of one class, by index or name: ``err[3]``, ``err[cat]``."""
-    names = classes.class_names or tuple(map(str, range(classes.n_classes)))
+    names, numbers = classes.class_names, classes.index.tolist()
     if str(which) in names:
         return _linear(np.eye(classes.n_classes)[names.index(str(which))])
-    if str(which).isdigit() and int(which) < classes.n_classes:
-        return _linear(np.eye(classes.n_classes)[int(which)])
-    raise InputError(f"err[{which}]: no such class; give an index 0 … {classes.n_classes - 1} or a class name.")
+    if str(which).isdigit() and int(which) in numbers:
+        return _linear(np.eye(classes.n_classes)[numbers.index(int(which))])
+    raise InputError(f"err[{which}]: no such class with samples; give an index 0 … {max(numbers)} or a class name.")
 
 
 @register_objective("macro_f1", on="classes")
 def macro_f1(classes: ClassContext) -> ConfusionForm:
     """1 − macro-averaged F1."""
-    k = classes.n_classes
-    return ConfusionForm(np.zeros((k, k)), np.full(k, -1 / k), 1.0)
+    k, present = classes.n_classes, classes.shares > 0
+    return ConfusionForm(np.zeros((k, k)), -(present / present.sum()), 1.0)
 
 
 @register_objective("weighted_f1", on="classes")

@@ -1,0 +1,253 @@
+"""The compiled passes behind the exact search. Everything here is arrays in, arrays out.
+
+Adjusted scores along a line are straight lines in t:  z_ik(t) = (m_k + t h_k) o_ik − (l_k + t g_k).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, prange
+
+Array = Any  # Numba compiles for float32 and float64 scores alike
+
+# NaNs never reach a comparison that decides (0/0 is masked by d > 0 and d < 0), so the compiler may vectorise extrema.
+_VECTOR_MATH = {"nnan", "nsz"}
+
+
+@njit(cache=True, parallel=True, fastmath=_VECTOR_MATH, error_model="numpy")
+def right_intervals(
+    scores: Array, y: Array, m: Array, l: Array, h: Array, g: Array, low: Array, high: Array
+) -> None:  # pragma: no cover
+    """The open interval (low_i, high_i) of t on which sample i is classified right; empty as (inf, −inf).
+
+    Right at t means  t·d_k > z_ik − z_iy  for all k ≠ y, with d_k = slope_y − slope_k: positive d_k bound t from below,
+    negative ones from above. Equal slopes decide for all t, by the scores, and on equal scores as argmax does.
+    """
+    n_classes = scores.shape[1]
+    for i in prange(scores.shape[0]):
+        label = y[i]
+        own = np.float64(scores[i, label])
+        z_own = m[label] * own - l[label]
+        slope_own = h[label] * own - g[label]
+        lower, upper, rival, level = -np.inf, np.inf, -np.inf, 0
+        for k in range(n_classes):
+            o = np.float64(scores[i, k])
+            gap = (m[k] * o - l[k]) - z_own
+            d = slope_own - (h[k] * o - g[k])
+            t = gap / d
+            above = t if d > 0 else -np.inf
+            below = t if d < 0 else np.inf
+            always = gap if d == 0 else -np.inf
+            lower = above if above > lower else lower
+            upper = below if below < upper else upper
+            rival = always if always > rival else rival
+            level += 1 if d == 0 and gap == 0 else 0  # the label itself is one of these
+        if level > 1:  # a class with the same slope and score wins if its index is lower
+            for k in range(label):
+                o = np.float64(scores[i, k])
+                if h[k] * o - g[k] == slope_own and m[k] * o - l[k] == z_own:
+                    rival = 1.0
+        if rival > 0 or lower >= upper:
+            lower, upper = np.inf, -np.inf
+        low[i] = lower
+        high[i] = upper
+
+
+@njit(cache=True)
+def sweep_errors(
+    slots: Array,
+    classes: Array,
+    steps: Array,
+    errors: Array,
+    linear: Array,
+    deviation: Array,
+    ranks: Array,
+    groups: Array,
+    n_groups: Array,
+    values: Array,
+) -> None:  # pragma: no cover
+    """Values (F, T + 1) of F forms on the T + 1 plateaus between T breakpoints.
+
+    Event e adds steps[e] to the error of class classes[e] at breakpoint slots[e]; events come sorted. errors: on the
+    first plateau, changed in place. Forms are stacked: linear (F, K), deviation (F,), ranks and groups (F, K) padded,
+    n_groups (F,), 0 where a form ranks nothing. Linear and spread terms move in O(1); ranked errors stay sorted, and an
+    error that changes moves past its neighbours.
+    """
+    n_forms, n_classes = linear.shape
+    sizes = np.zeros((n_forms, n_classes))
+    ordered = np.zeros((n_forms, n_classes))  # group errors, worst first
+    place = np.zeros((n_forms, n_classes), np.int64)  # where a group stands
+    who = np.zeros((n_forms, n_classes), np.int64)  # which group stands there
+    level = np.zeros(n_forms)  # linear and ranked part of each value
+    for f in range(n_forms):
+        means = np.zeros(n_classes)
+        for k in range(n_classes):
+            level[f] += linear[f, k] * errors[k]
+            if n_groups[f]:
+                sizes[f, groups[f, k]] += 1
+                means[groups[f, k]] += errors[k]
+        count = n_groups[f]
+        if count:
+            order = np.argsort(-(means[:count] / sizes[f, :count]))
+            for p in range(count):
+                group = order[p]
+                who[f, p], place[f, group] = group, p
+                ordered[f, p] = means[group] / sizes[f, group]
+                level[f] += ranks[f, p] * ordered[f, p]
+    total, squares = errors.sum(), (errors**2).sum()
+    event, n_events = 0, len(slots)
+    for slot in range(values.shape[1]):
+        for f in range(n_forms):
+            values[f, slot] = level[f]
+            if deviation[f] != 0.0:
+                mean = total / n_classes
+                values[f, slot] += deviation[f] * np.sqrt(max(0.0, squares / n_classes - mean * mean))
+        while event < n_events and slots[event] == slot:
+            k, step = classes[event], steps[event]
+            old = errors[k]
+            errors[k] = old + step
+            total += step
+            squares += step * (2 * old + step)
+            for f in range(n_forms):
+                level[f] += linear[f, k] * step
+                if n_groups[f]:
+                    group = groups[f, k]
+                    level[f] += _move(
+                        ordered[f], place[f], who[f], ranks[f], n_groups[f], group, step / sizes[f, group]
+                    )
+            event += 1
+
+
+@njit(cache=True)
+def _move(
+    ordered: Array, place: Array, who: Array, ranks: Array, count: int, group: int, step: float
+) -> float:  # pragma: no cover
+    """Change one ranked error and restore the order; returns the change of ranks · ordered."""
+    p = place[group]
+    change = ranks[p] * step
+    value = ordered[p] + step
+    while p > 0 and ordered[p - 1] < value:
+        change += (ranks[p - 1] - ranks[p]) * (value - ordered[p - 1])
+        ordered[p], who[p] = ordered[p - 1], who[p - 1]
+        place[who[p]] = p
+        p -= 1
+    while p < count - 1 and ordered[p + 1] > value:
+        change += (ranks[p] - ranks[p + 1]) * (ordered[p + 1] - value)
+        ordered[p], who[p] = ordered[p + 1], who[p + 1]
+        place[who[p]] = p
+        p += 1
+    ordered[p], who[p], place[group] = value, group, p
+    return change
+
+
+@njit(cache=True)
+def _envelope(scores: Array, i: int, order: Array, m: Array, l: Array, g: Array, top: Array, since: Array) -> int:
+    """Classes on the upper envelope of sample i's lines m_k o_k − l_k − t g_k, from t = −∞ to ∞; returns how many.
+
+    order: classes by slope −g, lowest first, each slope's classes by index. top: the classes; since[j]: where class
+    top[j] takes over. Of equal slopes only the best score counts, and of equal scores the lower index, as argmax does.
+    """
+    size = 0
+    for position in range(len(order)):
+        k = order[position]
+        z = m[k] * np.float64(scores[i, k]) - l[k]
+        dominated = False
+        while size > 0:
+            last = top[size - 1]
+            z_last = m[last] * np.float64(scores[i, last]) - l[last]
+            d = g[last] - g[k]  # slope of k minus slope of last, never negative in this order
+            if d == 0.0:
+                if z_last >= z:
+                    dominated = True
+                    break
+                size -= 1
+                continue
+            cross = (z_last - z) / d
+            if size > 1 and cross <= since[size - 1]:
+                size -= 1
+                continue
+            since[size] = cross
+            break
+        if not dominated:
+            if size == 0:
+                since[0] = -np.inf
+            top[size] = k
+            size += 1
+    return size
+
+
+@njit(cache=True, parallel=True)
+def envelope_sizes(scores: Array, order: Array, m: Array, l: Array, g: Array, sizes: Array) -> None:
+    """How many classes each sample is assigned to, over all t."""
+    for i in prange(scores.shape[0]):
+        top, since = np.empty(len(order), np.int64), np.empty(len(order))
+        sizes[i] = _envelope(scores, i, order, m, l, g, top, since)
+
+
+@njit(cache=True, parallel=True)
+def envelope_events(
+    scores: Array, order: Array, m: Array, l: Array, g: Array, starts: Array, times: Array, after: Array, first: Array
+) -> None:
+    """Changes of the predicted class: sample i's events fill times and after (the class from then on) at starts[i]."""
+    for i in prange(scores.shape[0]):
+        top, since = np.empty(len(order), np.int64), np.empty(len(order))
+        size = _envelope(scores, i, order, m, l, g, top, since)
+        first[i] = top[0]
+        for j in range(1, size):
+            times[starts[i] + j - 1] = since[j]
+            after[starts[i] + j - 1] = top[j]
+
+
+@njit(cache=True)
+def sweep_confusion(
+    slots: Array,
+    labels: Array,
+    before: Array,
+    after: Array,
+    weights: Array,
+    confusion: Array,
+    costs: Array,
+    f1: Array,
+    values: Array,
+) -> None:
+    """Values (T + 1,) of a confusion form: event e moves weights[e] of class labels[e] from before[e] to after[e]."""
+    n_classes = len(confusion)
+    rows, columns = confusion.sum(axis=1), confusion.sum(axis=0)
+    level = (costs * confusion).sum()
+    for k in range(n_classes):
+        level += f1[k] * _f1(confusion[k, k], rows[k], columns[k])
+    event, n_events = 0, len(slots)
+    for slot in range(len(values)):
+        values[slot] = level
+        while event < n_events and slots[event] == slot:
+            i, a, b, w = labels[event], before[event], after[event], weights[event]
+            for k in (a, b):
+                level -= f1[k] * _f1(confusion[k, k], rows[k], columns[k])
+            level += w * (costs[i, b] - costs[i, a])
+            confusion[i, a] -= w
+            confusion[i, b] += w
+            columns[a] -= w
+            columns[b] += w
+            for k in (a, b):
+                level += f1[k] * _f1(confusion[k, k], rows[k], columns[k])
+            event += 1
+
+
+@njit(cache=True)
+def _f1(hits: float, row: float, column: float) -> float:
+    both = row + column
+    return 2 * hits / both if both > 0 else 0.0
+
+
+@njit(cache=True, parallel=True)
+def predict(scores: Array, m: Array, l: Array, predictions: Array) -> None:
+    """argmax_k m_k o_ik − l_k of each sample; the lower index wins a tie."""
+    for i in prange(scores.shape[0]):
+        best, choice = -np.inf, 0
+        for k in range(scores.shape[1]):
+            z = m[k] * np.float64(scores[i, k]) - l[k]
+            if z > best:
+                best, choice = z, k
+        predictions[i] = choice

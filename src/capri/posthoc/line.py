@@ -1,0 +1,299 @@
+"""The exact line search: the minimum of any function of the class errors along a line of adjustments.
+
+Along  m + t h,  l + t g  each sample is right on one open interval of t (`right_intervals`), so the class errors are
+step functions of t with at most 2N steps, known exactly after one pass over the scores and one sort. Objectives on the
+confusion matrix need the predicted class: the upper envelope of each sample's K lines (offsets only).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from capri._checks import InputError
+from capri.constraints import ConstraintLike
+from capri.forms import ConfusionEvaluator, ConfusionForm, ErrorFunction, Form
+from capri.objectives import ObjectiveLike
+from capri.posthoc import _kernels
+from capri.posthoc.problem import TOLERANCE, Problem, Vector, Worth, check_direction, tally, tally_confusion
+
+Interval: TypeAlias = tuple[float, float]
+EVERYWHERE: Interval = (-np.inf, np.inf)
+RESOLUTION = 1e-9  # plateaus narrower than this, relative to t, are rounding and hold no point that argmax sees
+MARGIN = 0.1  # share of a plateau to keep from its ends where a penalty pulls towards one of them
+
+
+class Line(NamedTuple):
+    """Everything that happens along a line: T breakpoints, and on the T + 1 plateaus between them the objective and the
+    total violation of the constraints."""
+
+    breakpoints: Vector
+    values: Vector
+    violations: Vector
+
+
+class Parabola(NamedTuple):
+    """A penalty a t² + b t + c along a line."""
+
+    a: float
+    b: float
+    c: float
+
+    def __call__(self, t: Any) -> Any:
+        """Its value at t."""
+        return (self.a * t + self.b) * t + self.c
+
+
+# -- from a direction to a line --------------------------------------------------------------------------------------
+
+
+def trace(problem: Problem, m: Vector, l: Vector, h: Vector, g: Vector) -> Line:
+    """Objective and violations along m + t h, l + t g."""
+    if problem.on_confusion:
+        if h.any() or (m != m[0]).any():
+            raise InputError("objectives on the confusion matrix are searched along offsets only; leave Δ alone.")
+        breakpoints, values = _trace_confusions(problem, m, l, g)
+    else:
+        breakpoints, values = _trace_errors(problem, m, l, h, g)
+    violations = np.zeros(values.shape[1])
+    for row, bound in zip(values[1:], problem.bounds, strict=True):
+        violations += np.maximum(0.0, row - bound.limit)
+    return Line(breakpoints, values[0], violations)
+
+
+def _trace_errors(problem: Problem, m: Vector, l: Vector, h: Vector, g: Vector) -> tuple[Vector, NDArray[np.float64]]:
+    low, high = np.empty(problem.n_samples), np.empty(problem.n_samples)
+    _kernels.right_intervals(problem.scores, problem.y, m, l, h, g, low, high)
+    starts, ends = np.flatnonzero(np.isfinite(low)), np.flatnonzero(np.isfinite(high))
+    times = np.concatenate([low[starts], high[ends]])
+    samples = np.concatenate([starts, ends])
+    steps = np.concatenate([-problem.steps[starts], problem.steps[ends]])
+    right = (low == -np.inf) & (high > -np.inf)
+    errors = tally(problem.y, problem.steps * ~right, problem.n_classes)
+    order = np.argsort(times)
+    breakpoints, slots = _distinct(times[order])
+    classes = problem.y[samples[order]]
+    return breakpoints, _error_values(problem, slots, classes, steps[order], errors, len(breakpoints) + 1)
+
+
+def _distinct(times: Vector) -> tuple[Vector, NDArray[np.int64]]:
+    """Distinct breakpoints of sorted times, and the breakpoint of each event."""
+    if len(times) == 0:
+        return times, np.zeros(0, np.int64)
+    new = np.concatenate([[True], times[1:] > times[:-1]])
+    return times[new], np.cumsum(new) - 1
+
+
+def _error_values(
+    problem: Problem,
+    slots: NDArray[np.int64],
+    classes: NDArray[np.int64],
+    steps: Vector,
+    errors: Vector,
+    n_plateaus: int,
+) -> NDArray[np.float64]:
+    """Values (n_evaluators, n_plateaus) of the evaluators of class errors; rows of others stay empty."""
+    position = np.cumsum(problem.present) - 1
+    here, start = position[classes], errors[problem.present]
+    values = np.empty((len(problem.evaluators), n_plateaus))
+    forms = [(f, e) for f, e in enumerate(problem.evaluators) if isinstance(e, Form)]
+    if forms:
+        swept = np.empty((len(forms), n_plateaus))
+        _kernels.sweep_errors(slots, here, steps, start.copy(), *stack_forms([e for _, e in forms]), swept)
+        values[[f for f, _ in forms]] = swept
+    functions = [(f, e) for f, e in enumerate(problem.evaluators) if isinstance(e, ErrorFunction)]
+    if functions:
+        edges = np.searchsorted(slots, np.arange(n_plateaus), side="left")
+        current = start.copy()
+        for plateau in range(n_plateaus):
+            for f, evaluator in functions:
+                values[f, plateau] = evaluator(current.copy())
+            events = slice(edges[plateau], edges[plateau + 1] if plateau + 1 < n_plateaus else None)
+            np.add.at(current, here[events], steps[events])
+    return values
+
+
+def stack_forms(forms: Sequence[Form]) -> tuple[NDArray[Any], ...]:
+    """Forms side by side, as the kernel takes them."""
+    k = len(forms[0].linear)
+    ranks, groups = np.zeros((len(forms), k)), np.zeros((len(forms), k), np.int64)
+    for f, form in enumerate(forms):
+        ranks[f, : len(form.ranks)] = form.ranks
+        groups[f, : len(form.groups)] = form.groups
+    return (
+        np.stack([f.linear for f in forms]),
+        np.array([f.deviation for f in forms]),
+        ranks,
+        groups,
+        np.array([len(f.ranks) for f in forms]),
+    )
+
+
+def _trace_confusions(problem: Problem, m: Vector, l: Vector, g: Vector) -> tuple[Vector, NDArray[np.float64]]:
+    order = np.lexsort((np.arange(len(g)), -g))
+    sizes = np.empty(problem.n_samples, np.int64)
+    _kernels.envelope_sizes(problem.scores, order, m, l, g, sizes)
+    starts = np.concatenate([[0], np.cumsum(sizes - 1)])
+    times, after = np.empty(starts[-1]), np.empty(starts[-1], np.int64)
+    first = np.empty(problem.n_samples, np.int64)
+    _kernels.envelope_events(problem.scores, order, m, l, g, starts, times, after, first)
+    samples = np.repeat(np.arange(problem.n_samples), sizes - 1)
+    before = np.concatenate([[0], after[:-1]])[: len(after)]
+    before[starts[:-1][sizes > 1]] = first[sizes > 1]
+    by_time = np.argsort(times, kind="stable")  # a sample's own changes keep their order
+    breakpoints, slots = _distinct(times[by_time])
+    samples, before, after = samples[by_time], before[by_time], after[by_time]
+    return breakpoints, _confusion_values(problem, slots, samples, before, after, first, len(breakpoints) + 1)
+
+
+def _confusion_values(
+    problem: Problem,
+    slots: NDArray[np.int64],
+    samples: NDArray[np.int64],
+    before: NDArray[np.int64],
+    after: NDArray[np.int64],
+    first: NDArray[np.int64],
+    n_plateaus: int,
+) -> NDArray[np.float64]:
+    labels, weights = problem.y[samples], problem.weight[samples]
+    confusion = tally_confusion(problem.y, first, problem.weight, problem.n_classes)
+    turns = (before == labels).astype(np.float64) - (after == labels)  # +1: becomes wrong, −1: becomes right
+    moved = turns != 0
+    errors = tally(problem.y, problem.steps * (first != problem.y), problem.n_classes)
+    values = _error_values(
+        problem, slots[moved], labels[moved], (turns * problem.steps[samples])[moved], errors, n_plateaus
+    )
+    for f, evaluator in enumerate(problem.evaluators):
+        if isinstance(evaluator, ConfusionForm):
+            _kernels.sweep_confusion(
+                slots, labels, before, after, weights, confusion.copy(), evaluator.costs, evaluator.f1, values[f]
+            )
+            values[f] += evaluator.constant
+        elif isinstance(evaluator, ConfusionEvaluator):
+            values[f] = _call_on_confusions(evaluator, slots, labels, before, after, weights, confusion, n_plateaus)
+    return values
+
+
+def _call_on_confusions(
+    evaluator: Callable[[NDArray[np.float64]], float],
+    slots: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    before: NDArray[np.int64],
+    after: NDArray[np.int64],
+    weights: Vector,
+    confusion: NDArray[np.float64],
+    n_plateaus: int,
+) -> Vector:
+    edges = np.searchsorted(slots, np.arange(n_plateaus + 1), side="left")
+    confusion, values = confusion.copy(), np.empty(n_plateaus)
+    for plateau in range(n_plateaus):
+        values[plateau] = evaluator(confusion.copy())
+        events = slice(edges[plateau], edges[plateau + 1])
+        np.subtract.at(confusion, (labels[events], before[events]), weights[events])
+        np.add.at(confusion, (labels[events], after[events]), weights[events])
+    return values
+
+
+# -- from a line to a point ------------------------------------------------------------------------------------------
+
+
+def choose(line: Line, within: Interval = EVERYWHERE, penalty: Parabola | None = None) -> tuple[float, Worth]:
+    """The best point of a line: least violation, then least objective (plus penalty); among equals the widest plateau,
+    then the nearest to 0. An outermost, infinite plateau is entered by a median gap, and only if nothing equals it."""
+    left = np.clip(np.concatenate([[-np.inf], line.breakpoints]), *within)
+    right = np.clip(np.concatenate([line.breakpoints, [np.inf]]), *within)
+    with np.errstate(invalid="ignore"):
+        width = right - left
+    real = width > RESOLUTION * np.maximum(1.0, np.minimum(np.abs(left), np.abs(right)))
+    if not real.any():
+        return 0.0, Worth(np.inf, np.inf)
+    finite = real & np.isfinite(width)
+    gap = float(np.median(width[finite])) if finite.any() else 1.0
+    t = _points(left, right, gap, penalty)
+    value = line.values if penalty is None else line.values + penalty(t)
+    candidates = np.flatnonzero(real)
+    candidates = candidates[line.violations[candidates] <= line.violations[candidates].min() + TOLERANCE]
+    candidates = candidates[value[candidates] <= value[candidates].min() + TOLERANCE]
+    breadth = np.where(np.isfinite(width), np.minimum(width, _spread(line.breakpoints)), 0.0)
+    best = min(candidates.tolist(), key=lambda j: (-breadth[j], abs(t[j]), j))
+    return float(t[best]), Worth(float(line.violations[best]), float(value[best]))
+
+
+def _points(left: Vector, right: Vector, gap: float, penalty: Parabola | None) -> Vector:
+    """Where on each plateau to stand: its middle, or the penalty's vertex kept off its ends."""
+    low, high = np.where(np.isfinite(left), left, right - 2 * gap), np.where(np.isfinite(right), right, left + 2 * gap)
+    if not np.isfinite(low[0]):  # no breakpoint at all
+        low, high = np.array([-gap]), np.array([gap])
+    if penalty is None or penalty.a <= 0:
+        return (low + high) / 2
+    inset = MARGIN * (high - low)
+    return np.clip(-penalty.b / (2 * penalty.a), low + inset, high - inset)
+
+
+def _spread(breakpoints: Vector) -> float:
+    """The range of the bulk of the breakpoints: nearly equal slopes put a few of them very far out."""
+    if len(breakpoints) < 2:
+        return np.inf
+    low, high = np.quantile(breakpoints, [0.05, 0.95])
+    return float(high - low)
+
+
+# -- the public face -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class LineSearch:
+    """Optimum of a line and the whole step function: values[j] holds between breakpoints[j − 1] and breakpoints[j].
+
+    t, value: the optimum, as `predict` gives it. unadjusted: the value at t = 0. feasible: were all constraints met?
+    """
+
+    t: float
+    value: float
+    unadjusted: float
+    feasible: bool
+    breakpoints: Vector
+    values: Vector
+
+
+def exact_line_search(
+    scores: ArrayLike,
+    y: ArrayLike,
+    direction: ArrayLike,
+    objective: ObjectiveLike = "balanced",
+    *,
+    offsets: ArrayLike | None = None,
+    multipliers: ArrayLike | None = None,
+    multiplier_direction: ArrayLike | None = None,
+    bounds: Interval = EVERYWHERE,
+    constraints: Sequence[ConstraintLike] = (),
+    **problem: Any,
+) -> LineSearch:
+    """Minimise an objective exactly over t in  (m + t h)∘scores − (l + t g).
+
+    scores: (n_samples, K). direction: g, (K,). offsets, multipliers, multiplier_direction: l, m and h; 0, 1 and 0.
+    bounds: the open range of t. Further keywords (sample_weight, weights, groups, absent, …) as in `capri.evaluate`.
+
+    >>> import numpy as np
+    >>> scores = np.array([[2.0, 1.0], [1.5, 1.0], [2.0, 0.0]])
+    >>> found = exact_line_search(scores, [1, 1, 0], direction=[1.0, 0.0], objective="balanced")
+    >>> found.t, found.value  # between 1.0, where the second '1' is won, and 2.0
+    (1.5, 0.0)
+    >>> found.breakpoints, found.values
+    (array([0.5, 1. , 2. ]), array([0.5 , 0.25, 0.  , 0.5 ]))
+    """
+    task = Problem(scores, y, objective, constraints=constraints, **problem)
+    g = check_direction(direction, task.n_classes, "direction")
+    h = check_direction(multiplier_direction, task.n_classes, "multiplier_direction")
+    l = check_direction(offsets, task.n_classes, "offsets")
+    m = np.ones(task.n_classes) if multipliers is None else check_direction(multipliers, task.n_classes, "multipliers")
+    here, line = task.worth(m, l), trace(task, m, l, h, g)
+    t, _ = choose(line, bounds)
+    there = task.worth(m + t * h, l + t * g)
+    if not there.better_than(here):
+        t, there = 0.0, here
+    return LineSearch(t, there.value, here.value, there.violation <= TOLERANCE, line.breakpoints, line.values)

@@ -1,0 +1,170 @@
+"""The tuning problem: scores, labels, an objective and constraints, and what any adjustment is worth.
+
+Nothing here knows how a strategy is parametrised. All methods and searches ask the same questions: what is (m, l)
+worth, and what happens along a line of (m, l)?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from capri._checks import InputError, check_labels, check_sample_weight, check_scores
+from capri.constraints import ConstraintLike, as_constraint
+from capri.errors import Absent, resolve_absent
+from capri.forms import ClassContext, ConfusionEvaluator, Evaluator, on_confusion
+from capri.objectives import ObjectiveLike, as_objective
+from capri.posthoc import _kernels
+
+Vector: TypeAlias = NDArray[np.float64]
+
+#: Differences below this are rounding.
+TOLERANCE = 1e-12
+
+
+def tally(classes: NDArray[np.int64], amounts: Vector, n_classes: int) -> Vector:
+    """Sum of the amounts of each class."""
+    return np.bincount(classes, weights=amounts, minlength=n_classes).astype(np.float64, copy=False)
+
+
+def tally_confusion(
+    labels: NDArray[np.int64], predictions: NDArray[np.int64], amounts: Vector, n_classes: int
+) -> NDArray[np.float64]:
+    """Sum of the amounts of each pair of label and prediction, (K, K)."""
+    return tally(labels * n_classes + predictions, amounts, n_classes**2).reshape(n_classes, n_classes)
+
+
+class Worth(NamedTuple):
+    """How good an adjustment is; compares by violation of the constraints first, then by the objective."""
+
+    violation: float
+    value: float
+
+    def better_than(self, other: Worth) -> bool:
+        """Strictly better, beyond rounding."""
+        if abs(self.violation - other.violation) > TOLERANCE:
+            return self.violation < other.violation
+        return self.value < other.value - TOLERANCE
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A constraint on these data: evaluator(errors) ≤ limit."""
+
+    evaluator: Evaluator
+    limit: float
+    text: str
+
+
+class Problem:
+    """Scores (n_samples, K) with labels, and an objective to lower by adjusting them to m∘scores − l."""
+
+    def __init__(
+        self,
+        scores: ArrayLike,
+        y: ArrayLike,
+        objective: ObjectiveLike = "balanced",
+        *,
+        constraints: Sequence[ConstraintLike] = (),
+        sample_weight: ArrayLike | None = None,
+        absent: Absent = "error",
+        class_names: Sequence[str] | None = None,
+        **context: Any,
+    ) -> None:
+        given = check_scores(scores)
+        wanted = given.dtype if given.dtype in (np.float32, np.float64) else np.float32
+        self.scores = np.ascontiguousarray(given, dtype=wanted)
+        self.n_samples, self.n_classes = self.scores.shape
+        self.y = np.ascontiguousarray(check_labels(y, self.n_classes, self.n_samples))
+        weight = check_sample_weight(sample_weight, self.n_samples)
+        self.weight = np.ones(self.n_samples) if weight is None else weight
+        self.totals = tally(self.y, self.weight, self.n_classes)
+        self.present = resolve_absent(self.totals, absent, class_names)
+        self.context = ClassContext.of(self.totals, class_names=class_names, **context)
+        self.objective_spec = as_objective(objective)
+        self.objective = self.objective_spec.on(self.context)
+        self.constraints = [as_constraint(c) for c in constraints]
+
+    @cached_property
+    def steps(self) -> Vector:
+        """By how much each sample moves the error of its class."""
+        return self.weight / np.maximum(self.totals, TOLERANCE)[self.y]
+
+    @cached_property
+    def bounds(self) -> list[Bound]:
+        """The constraints, with their limits on these data."""
+        confusion = self.confusion(*self.neutral)
+        bounds = []
+        for constraint in self.constraints:
+            evaluator = constraint.objective.on(self.context)
+            bounds.append(Bound(evaluator, constraint.limit(on_confusion(evaluator, confusion)), str(constraint)))
+        return bounds
+
+    @cached_property
+    def evaluators(self) -> list[Evaluator]:
+        """The objective, then the constraints' objectives."""
+        return [self.objective, *(b.evaluator for b in self.bounds)]
+
+    @property
+    def on_confusion(self) -> bool:
+        """Does anything ask for the predicted classes, not only for right and wrong?"""
+        return any(isinstance(e, ConfusionEvaluator) for e in self.evaluators)
+
+    @property
+    def neutral(self) -> tuple[Vector, Vector]:
+        """(m, l) that change nothing."""
+        return np.ones(self.n_classes), np.zeros(self.n_classes)
+
+    # -- what an adjustment is worth ---------------------------------------------------------------------------------
+
+    def predict(self, m: Vector, l: Vector) -> NDArray[np.int64]:
+        """argmax of m∘scores − l."""
+        predictions = np.empty(self.n_samples, np.int64)
+        _kernels.predict(self.scores, m, l, predictions)
+        return predictions
+
+    def confusion(self, m: Vector, l: Vector) -> NDArray[np.float64]:
+        """Confusion matrix (weights) of an adjustment."""
+        return tally_confusion(self.y, self.predict(m, l), self.weight, self.n_classes)
+
+    def errors(self, m: Vector, l: Vector) -> Vector:
+        """Class errors of an adjustment; NaN for absent classes."""
+        wrong = tally(self.y, self.steps * (self.predict(m, l) != self.y), self.n_classes)
+        return np.where(self.present, np.minimum(wrong, 1.0), np.nan)
+
+    def worth(self, m: Vector, l: Vector) -> Worth:
+        """Violation and objective of an adjustment, exactly as `predict` gives them."""
+        if self.on_confusion:
+            confusion = self.confusion(m, l)
+            values = [on_confusion(e, confusion) for e in self.evaluators]
+        else:
+            errors = self.errors(m, l)[self.present]
+            values = [e(errors) for e in self.evaluators]
+        return Worth(sum(max(0.0, v - b.limit) for v, b in zip(values[1:], self.bounds, strict=True)), values[0])
+
+    def subset(self, rows: NDArray[np.intp]) -> Problem:
+        """The same question on some of the samples. Limits of relative constraints are those of these samples."""
+        part = object.__new__(Problem)
+        part.scores, part.y, part.weight = self.scores[rows], self.y[rows], self.weight[rows]
+        part.n_samples, part.n_classes = part.scores.shape
+        part.totals = tally(part.y, part.weight, part.n_classes)
+        part.present = part.totals > 0
+        part.context = self.context.with_totals(part.totals)
+        part.objective_spec, part.constraints = self.objective_spec, self.constraints
+        part.objective = part.objective_spec.on(part.context)
+        return part
+
+
+def check_direction(values: ArrayLike | None, n_classes: int, name: str) -> Vector:
+    """One finite number per class; zeros where none is given."""
+    if values is None:
+        return np.zeros(n_classes)
+    array = np.ascontiguousarray(values, dtype=np.float64)
+    if array.shape != (n_classes,) or not np.isfinite(array).all():
+        raise InputError(f"{name} must hold one finite number for each of the {n_classes} classes; got {values!r}.")
+    return array

@@ -1,0 +1,148 @@
+"""The exact search: from lines to W. Round after round of exact line searches, until no line improves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capri.posthoc.line import EVERYWHERE, Interval, Parabola, choose, trace
+from capri.posthoc.problem import Problem, Vector, Worth
+
+MULTIPLIER_LIMIT = 5.0  # 1/5 ≤ Δ_k ≤ 5: post-hoc multipliers stretch logits without end if nothing stops them
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """What may move: l = offsets @ w_l and m = 1 + multipliers @ w_Δ, one column per direction."""
+
+    offsets: NDArray[np.float64]
+    multipliers: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, offsets: NDArray[np.float64] | None = None, multipliers: NDArray[np.float64] | None = None) -> Space:
+        """A space of offsets, of multipliers, or of both."""
+        given = offsets if offsets is not None else multipliers
+        assert given is not None
+        none = np.zeros((len(given), 0))
+        return cls(none if offsets is None else offsets, none if multipliers is None else multipliers)
+
+    @property
+    def size(self) -> int:
+        """Number of directions."""
+        return self.offsets.shape[1] + self.multipliers.shape[1]
+
+    def adjustment(self, w: Vector) -> tuple[Vector, Vector]:
+        """(m, l) at w = (w_l, w_Δ)."""
+        cut = self.offsets.shape[1]
+        return 1 + _combine(self.multipliers, w[cut:]), _combine(self.offsets, w[:cut])
+
+    def direction(self, w: Vector) -> tuple[Vector, Vector]:
+        """(h, g) of a step along w."""
+        m, l = self.adjustment(w)
+        return m - 1, l
+
+
+def _combine(columns: NDArray[np.float64], w: Vector) -> Vector:
+    # Row by row rather than by BLAS: classes with equal rows must get equal offsets, to the last bit.
+    return np.asarray((columns * w).sum(axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Where a search ended: w, the adjustment (m, l), its worth, how many lines it took and why it stopped."""
+
+    w: Vector
+    m: Vector
+    l: Vector
+    worth: Worth
+    lines: int
+    reason: str
+
+
+def exact_search(
+    problem: Problem,
+    space: Space,
+    starts: list[Vector] | None = None,
+    *,
+    max_rounds: int = 10,
+    seed: int = 0,
+    penalty: Callable[[Vector, Vector], Parabola] | None = None,
+) -> Found:
+    """The best of several starts. `penalty(w, step)` adds a parabola along each line (partial pooling)."""
+    starts = starts or [np.zeros(space.size)]
+    found = [_descend(problem, space, start, max_rounds, np.random.default_rng(seed), penalty) for start in starts]
+    best = found[0]
+    for other in found[1:]:
+        if other.worth.better_than(best.worth):
+            best = other
+    return replace(best, lines=sum(f.lines for f in found))
+
+
+def _descend(
+    problem: Problem,
+    space: Space,
+    start: Vector,
+    max_rounds: int,
+    rng: np.random.Generator,
+    penalty: Callable[[Vector, Vector], Parabola] | None,
+) -> Found:
+    w = start.astype(np.float64)
+    worth = _worth(problem, space, w, penalty)
+    lines, reason = 0, f"{max_rounds} rounds done"
+    for _ in range(max_rounds):
+        before = w.copy()
+        for step in _round(space.size, rng):
+            w, worth = line_step(problem, space, w, worth, step, penalty)
+            lines += 1
+        if np.array_equal(before, w):
+            reason = "no line improves"
+            break
+        w, worth = line_step(problem, space, w, worth, w - before, penalty)  # on along the whole round's step
+        lines += 1
+    return Found(w, *space.adjustment(w), worth, lines, reason)
+
+
+def _round(size: int, rng: np.random.Generator) -> Iterator[Vector]:
+    """Each coordinate, then as many random directions (one coordinate needs none)."""
+    yield from np.eye(size)
+    if size > 1:
+        yield from rng.normal(size=(min(size, 8), size))
+
+
+def line_step(
+    problem: Problem,
+    space: Space,
+    w: Vector,
+    worth: Worth,
+    step: Vector,
+    penalty: Callable[[Vector, Vector], Parabola] | None = None,
+) -> tuple[Vector, Worth]:
+    """One exact line search from w along `step`; w moves only if `predict` agrees that it is better."""
+    m, l = space.adjustment(w)
+    h, g = space.direction(step)
+    parabola = None if penalty is None else penalty(w, step)
+    t, promised = choose(trace(problem, m, l, h, g), _limits(m, h), parabola)
+    if not promised.better_than(worth):
+        return w, worth
+    there = w + t * step
+    reached = _worth(problem, space, there, penalty)
+    return (there, reached) if reached.better_than(worth) else (w, worth)
+
+
+def _worth(problem: Problem, space: Space, w: Vector, penalty: Callable[[Vector, Vector], Parabola] | None) -> Worth:
+    worth = problem.worth(*space.adjustment(w))
+    if penalty is None:
+        return worth
+    return worth._replace(value=worth.value + penalty(w, np.zeros_like(w)).c)
+
+
+def _limits(m: Vector, h: Vector) -> Interval:
+    """The range of t that keeps every multiplier m + t h within its limits."""
+    if not h.any():
+        return EVERYWHERE
+    moving = h != 0
+    ends = np.stack([(1 / MULTIPLIER_LIMIT - m[moving]) / h[moving], (MULTIPLIER_LIMIT - m[moving]) / h[moving]])
+    return float(ends.min(axis=0).max()), float(ends.max(axis=0).min())
