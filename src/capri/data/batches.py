@@ -1,8 +1,8 @@
 """Batches from memory: arrays that fit stay there as they are (uint8, float16), and augmentation is tensor algebra.
 
 No worker processes, no per-image Python. All randomness of an epoch comes from one generator, whose state a checkpoint
-can hold. With several processes each draws the same global batch and takes its share, so that the joined batch is the one
-that a single process would see.
+can hold. With several processes each draws the same global batch and takes its share, so that the joined batch is the
+one that a single process would see.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def random_crop_flip(pad: int = 4) -> Augment:
 
 
 def image_scaling(mean: Sequence[float], std: Sequence[float]) -> Callable[[Tensor], Tensor]:
-    """uint8 (n, h, w, c) to standardised float (n, c, h, w) in channels-last memory; `mean`, `std` are of [0, 1] images."""
+    """uint8 (n, h, w, c) to standard float (n, c, h, w), channels last in memory; mean, std: of images in [0, 1]."""
     scale = 1 / (255 * torch.tensor(std))
     shift = -torch.tensor(mean) / torch.tensor(std)
     return lambda images: torch.addcmul(shift, images.float(), scale).permute(0, 3, 1, 2)
@@ -83,7 +83,7 @@ class ArrayBatches:
         # after the iterator was made still counts.
         n = len(self.y)
         order = torch.arange(n) if self.generator is None else torch.randperm(n, generator=self.generator)
-        for batch in order.split(self.batch_size):
+        for batch in torch.split(order, self.batch_size):
             mine = batch[self.share]
             x = self.x[mine]
             if self.augment is not None and self.generator is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ URL = "https://www.cs.toronto.edu/~kriz/cifar.html"
 
 @dataclass(frozen=True)
 class CifarRelease:
-    """Where the files of a release are, and what is in them. mean, std: per channel, of the training images in [0, 1]."""
+    """The files of a release and what is in them. mean, std: per channel, of the training images in [0, 1]."""
 
     n_classes: int
     label_bytes: int
@@ -114,7 +114,7 @@ def load_cifar(name: str, root: str | Path, *, verify: bool = False) -> tuple[Pa
 
 
 def read_binary(path: Path, release: CifarRelease) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images (n, 32, 32, 3) and labels (n,) of a binary file: records of label byte(s) and 3,072 channel-major bytes."""
+    """Images (n, 32, 32, 3) and labels (n,) of a binary file: label byte(s) and 3,072 channel-major bytes each."""
     content = np.fromfile(path, dtype=np.uint8)
     record = release.label_bytes + PIXELS
     if content.size == 0 or content.size % record:
@@ -146,8 +146,8 @@ def read_pickle(path: Path, release: CifarRelease) -> tuple[NDArray[np.uint8], N
 class _ArraysOnly(pickle.Unpickler):
     """Knows how to rebuild a NumPy array and a byte string; refuses every other name."""
 
-    _reconstruct = staticmethod(np.empty(0).__reduce__()[0])
-    _allowed = {  # noqa: RUF012 (read only)
+    _reconstruct: Any = np.empty(0).__reduce__()[0]
+    _allowed: Mapping[tuple[str, str], Any] = {
         ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
         ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
         ("numpy", "ndarray"): np.ndarray,

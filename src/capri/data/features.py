@@ -1,4 +1,4 @@
-"""Features that were computed beforehand, as .npz: x_train, y_train, x_test, y_test, and x_val, y_val, class_names if any."""
+"""Features computed beforehand, as .npz: x_train, y_train, x_test, y_test; x_val, y_val and class_names if any."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _read(path: Path) -> dict[str, NDArray[np.generic]]:
             "(and optionally x_val, y_val, class_names); data.root and data.file say where."
         )
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} cannot be read as .npz without pickles ({error}); save it again.") from None

@@ -54,8 +54,9 @@ def load_imagenet_lt(root: str | Path, n_classes: int = N_CLASSES) -> Splits:
     missing = [name for name in LISTS.values() if not (folder / name).is_file()]
     if missing:
         raise InputError(
-            f"ImageNet-LT is not complete below {folder}: missing {', '.join(missing)}. The lists are linked from {URL}; "
-            f"the images are ImageNet's (ILSVRC 2012): unpack them as {folder}/train/<wnid>/*.JPEG and {folder}/val/*.JPEG."
+            f"ImageNet-LT is not complete below {folder}: missing {', '.join(missing)}. The lists are linked from "
+            f"{URL}; the images are ImageNet's (ILSVRC 2012): unpack them as {folder}/train/<wnid>/*.JPEG and "
+            f"{folder}/val/*.JPEG."
         )
     parts = {split: read_list(folder / name, folder, n_classes) for split, name in LISTS.items()}
     names = tuple(map(str, range(n_classes)))

@@ -33,7 +33,7 @@ def decode(path: str | Path) -> Any:
 
 
 def random_box(width: int, height: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
-    """A crop (left, top, right, bottom) of random area and aspect; the largest centred square where ten draws do not fit."""
+    """A crop (left, top, right, bottom) of random area and aspect; the largest square where ten draws do not fit."""
     for _ in range(10):
         area = width * height * rng.uniform(*AREA)
         aspect = np.exp(rng.uniform(*np.log(ASPECT)))
@@ -54,7 +54,9 @@ def training_view(image: Any, rng: np.random.Generator, size: int = CROP) -> NDA
     """Random crop and mirror, (size, size, 3)."""
     from PIL import Image
 
-    view = np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=random_box(*image.size, rng)))
+    width, height = image.size
+    box = random_box(width, height, rng)
+    view = np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))
     return view[:, ::-1] if rng.random() < 0.5 else view
 
 
@@ -115,7 +117,7 @@ class ImageBatches:
         else:
             order = torch.randperm(n, generator=self.generator)
             self.files.seed = int(torch.randint(2**31, (), generator=self.generator))
-        batches = [batch[self.share].tolist() for batch in order.split(self.batch_size)]
+        batches = [batch[self.share].tolist() for batch in torch.split(order, self.batch_size)]
         loader: DataLoader[tuple[Tensor, int]] = DataLoader(
             self.files,
             batch_sampler=batches,

@@ -77,7 +77,7 @@ def assemble(
 ) -> Splits:
     """Draw the long tail, add label noise, split: the same `seed` gives the same draw, with or without `val_fraction`.
 
-    counts: samples per class to draw from `train`; all of them where None. noise: the highest r_k; validation stays clean.
+    counts: samples per class to draw from `train`; all where None. noise: the highest r_k; validation stays clean.
     """
     names = check_names(class_names, len(class_names))
     draw_seed, split_seed, rate_seed, noise_seed = _streams(seed, 4)

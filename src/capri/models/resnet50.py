@@ -1,4 +1,4 @@
-"""ResNet-50 for ImageNet, with the state-dict names of torchvision: published weights load, torchvision is not needed."""
+"""ResNet-50 for ImageNet with torchvision's state-dict names: published weights load, torchvision is not needed."""
 
 from __future__ import annotations
 

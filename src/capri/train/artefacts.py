@@ -1,4 +1,4 @@
-"""What a run leaves behind at its end: logits for tuning, weights, the per-class table, curves, and where it all came from."""
+"""What a run leaves behind at its end: logits for tuning, weights, the per-class table, curves, provenance."""
 
 from __future__ import annotations
 
@@ -142,6 +142,7 @@ def commit() -> str | None:
 def plot_curves(rows: Sequence[Mapping[str, float]], path: Path, title: str) -> None:
     """Learning curves: losses, validation errors, learning rate."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     epochs = [row["epoch"] for row in rows]
     figure = Figure(figsize=(11, 3.4), layout="constrained")
@@ -161,6 +162,7 @@ def plot_curves(rows: Sequence[Mapping[str, float]], path: Path, title: str) -> 
     rate.set(title="learning rate", xlabel="epoch")
     for axes in (losses, errors, rate):
         axes.grid(alpha=0.25)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.spines[["top", "right"]].set_visible(False)
     losses.legend(frameon=False)
     errors.legend(frameon=False, ncols=2)

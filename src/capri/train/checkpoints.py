@@ -1,4 +1,4 @@
-"""Checkpoints that survive: written aside and renamed, readable without executing anything, with all random states inside."""
+"""Checkpoints that survive: written aside and renamed, data and never code, with all random states inside."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
 
 def random_state(generator: torch.Generator) -> dict[str, Any]:
     """States of torch, NumPy, Python and the data's own generator, as tensors and plain values."""
-    name, keys, *rest = np.random.get_state(legacy=True)
+    name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002 (the global state is what must be kept)
     state: dict[str, Any] = {
         "torch": torch.get_rng_state(),
         "numpy": [str(name), torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest],
@@ -71,7 +71,7 @@ def restore_random_state(state: dict[str, Any], generator: torch.Generator) -> N
     """Set all states."""
     torch.set_rng_state(state["torch"])
     name, keys, *rest = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
     generator.set_state(state["data"])

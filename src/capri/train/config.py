@@ -1,4 +1,4 @@
-"""What a training run is told: data, model, loss, optimizer, schedule, trainer. `capri train --print-config` shows it all."""
+"""What a training run is told: data, model, loss, optimizer, schedule, trainer (`capri train --print-config`)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from capri._checks import InputError
 from capri.train.presets import PRESETS
 from capri.train.settings import build, merge, option, parse_assignments, read_toml, to_mapping, to_toml
 
-DataName = Literal["cifar10-lt", "cifar100-lt", "imagenet-lt", "clinc150-lt", "features"]
-Profile = Literal["exponential", "step", "counts", "all"]
-
 
 @dataclass(frozen=True)
 class DataConfig:
     """Which samples, and who validates: see `capri.data.splits`."""
 
-    name: DataName = option("cifar10-lt", "cifar10-lt, cifar100-lt, imagenet-lt, clinc150-lt or features")
+    name: Literal["cifar10-lt", "cifar100-lt", "imagenet-lt", "clinc150-lt", "features"] = option(
+        "cifar10-lt", "cifar10-lt, cifar100-lt, imagenet-lt, clinc150-lt or features"
+    )
     root: str = option("data", "folder that holds the data files in their original layout")
     file: str = option("", "for features: the .npz below root")
-    profile: Profile = option("exponential", "long tail: exponential, step, counts, or all samples as they are")
+    profile: Literal["exponential", "step", "counts", "all"] = option(
+        "exponential", "long tail: exponential, step, counts, or all samples as they are"
+    )
     imbalance: float = option(100.0, "ρ = n_max/n_min of exponential and step")
     n_max: int = option(0, "samples of the most frequent class; 0: as many as there are")
     counts: tuple[int, ...] = option((), "for profile counts: samples per class")

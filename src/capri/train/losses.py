@@ -2,8 +2,8 @@
 
     ℓ(y, o) = ω_y · [ logsumexp_k(Δ_k o_k + l_k) − (Δ_y o_y + l_y) ]                 (`capri.strategy` owns the signs)
 
-Cross-entropy, weighted cross-entropy, logit adjustment (balanced softmax), CDT and VS are `Strategy`s of it. The mean over
-a batch divides by the number of samples; torch's own `weight=` divides by Σω and lets no gradient through to ω.
+Cross-entropy, weighted cross-entropy, logit adjustment (balanced softmax), CDT and VS are `Strategy`s of it. The mean
+over a batch divides by the number of samples; torch's own `weight=` divides by Σω and passes no gradient on to ω.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def parametric_cross_entropy(
 ) -> Tensor:
     """ℓ of each sample, (n,); differentiable in `logits`, `omega`, `l` and `delta`.
 
-    logits: (n, K); half precision is computed in single. target: (n,) class indices, or (n, K) probabilities q, for which
-    the loss is its expectation Σ_k q_k ℓ(k, o). omega, l, delta: (K,), neutral (1, 0, 1) where None.
+    logits: (n, K); half precision is computed in single. target: (n,) class indices, or (n, K) probabilities q, which
+    give the expected loss Σ_k q_k ℓ(k, o). omega, l, delta: (K,), neutral (1, 0, 1) where None.
     label_smoothing: ε mixes the target with the uniform distribution, q = (1 − ε)·1_y + ε/K.
 
     >>> o = torch.tensor([[2.0, 0.0]])

@@ -26,6 +26,10 @@ class Classifier(L.LightningModule):
     mixup: α of Beta(α, α); 0 is none. train_counts: (K,) for the many/medium/few-shot objectives.
     """
 
+    train_sum: Tensor
+    val_sum: Tensor
+    confusion: Tensor
+
     def __init__(
         self,
         model: nn.Module,

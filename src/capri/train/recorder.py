@@ -1,4 +1,4 @@
-"""What a run leaves behind each epoch: metrics, class errors, a checkpoint, a line to read; and progress with time left."""
+"""What a run leaves behind each epoch: metrics, class errors, a checkpoint, a line to read; and the time left."""
 
 from __future__ import annotations
 

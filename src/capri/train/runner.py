@@ -62,7 +62,8 @@ def run(config: Config, *, resume: bool = False) -> dict[str, Any]:
     if trainer.is_global_zero:
         print(describe(config, data), flush=True)
     with warnings.catch_warnings():
-        # Batches come from memory: Lightning's advice on workers does not apply.
+        # Lightning's own use of torch, and its advice on workers, which batches from memory do not need.
+        warnings.filterwarnings("ignore", message=".*LeafSpec.*")
         warnings.filterwarnings("ignore", message=".*does not have many workers.*")
         trainer.fit(classifier, datamodule=data, ckpt_path=recorder.path if resume and recorder.path.exists() else None)
     if not trainer.is_global_zero:

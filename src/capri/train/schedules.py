@@ -27,7 +27,7 @@ def learning_rate_factor(schedule: ScheduleConfig, step: int, total_steps: int, 
 def _one_cycle(step: int, total_steps: int, warmup: float) -> float:
     top = warmup * total_steps - 1
     last = total_steps - 1
-    if step <= top:
+    if top > 0 and step <= top:  # a run of a few steps has no warm-up
         return _cosine(START, 1.0, step / top)
     return _cosine(1.0, END, (step - top) / max(last - top, 1))
 
