@@ -12,7 +12,7 @@ from typing import Any
 _HEAD = {
     "data": {"augment": False},
     "model": {"name": "mlp"},
-    "optimizer": {"name": "adamw", "lr": 1e-3, "weight_decay": 1e-2},
+    "optimizer": {"name": "adamw", "lr": 1e-2, "weight_decay": 1e-2},
     "schedule": {"name": "onecycle", "warmup": 0.1},
     "trainer": {"max_epochs": 20, "channels_last": False},
 }
