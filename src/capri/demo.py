@@ -73,9 +73,9 @@ def tuned(**settings: Any) -> Method:
 
 METHODS: dict[str, Method] = {
     "as trained": as_trained,
-    "logit adjustment, τ = 1": logit_adjustment,
-    "logit adjustment, tuned": tuned(method="la"),
-    "plain, one offset per class": tuned(method="plain"),
+    "LA, τ = 1": logit_adjustment,
+    "LA, tuned": tuned(method="la"),
+    "plain": tuned(method="plain"),
     "CAP": tuned(method="cap", pooling=None),
     "CAP, pooled": tuned(method="cap", pooling="auto"),
 }
