@@ -201,9 +201,9 @@ def render_leak() -> str:
         groups[row["source"], row["objective"]].append(row)
     lines = [
         "\n## Does measuring difficulty on the tuning samples leak?\n",
-        "CAP without pooling, 20 samples per class: test objective with `diff` measured on the tuning samples minus the",
-        "same with `diff` from 20 others per class, in points (positive: the leak hurts), 5 seeds, ± standard error.",
-        "Made by `python benchmarks/heldout.py leak`.\n",
+        "CAP without pooling, 20 samples per class: test objective with `diff` measured on the tuning samples minus",
+        "the same with `diff` from 20 others per class, in points (positive: the leak hurts), 5 seeds,",
+        "± standard error. Made by `python benchmarks/heldout.py leak`.\n",
         "| source | objective | same − other |",
         "| --- | --- | ---: |",
     ]
