@@ -219,12 +219,13 @@ def render() -> str:
 Made by `python benchmarks/heldout.py run` and `python benchmarks/heldout.py render`; every number on this page comes
 from `benchmarks/results/heldout.jsonl`.
 
-Each method tunes a trained model's scores on a validation set (*n per class* samples) and is judged on test samples that
-it never saw. Numbers are in points (%), lower is better: the unadjusted value, then the change that each method brings,
-as means over {seeds} seeds; the last two columns are paired differences with their standard errors.
+Each method tunes a trained model's scores on a validation set (*n per class* samples) and is judged on test samples
+that it never saw. Numbers are in points (%), lower is better: the unadjusted value, then the change that each method
+brings, as means over {seeds} seeds; the last two columns are paired differences with their standard errors.
 *LA* is logit adjustment with its temperature tuned exactly, *plain* one free offset per class, *CAP* a map of frequency
 and difficulty (and weights, for the weighted error), *pooled* CAP with classes free to deviate as far as
-cross-validation allows: the default. `sdev` is tuned under `balanced <= baseline`, with the change of the balanced error in brackets.
+cross-validation allows: the default. `sdev` is tuned under `balanced <= baseline`, with the change of the balanced
+error in brackets.
 
 **The default is not worse than LA, nor than plain, by more than one standard error in {kept} of {compared} cells
 ({100 * kept / max(compared, 1):.0f} %).** Where it is worse than one of them:
