@@ -33,6 +33,6 @@ def tail():
     return make_tail()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tail_of():
     return make_tail
