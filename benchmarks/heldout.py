@@ -1,7 +1,8 @@
 """Which way of tuning is best on data that it has not seen?
 
     python benchmarks/heldout.py run        # fills benchmarks/results/heldout.jsonl, resumes where it stopped
-    python benchmarks/heldout.py render     # writes docs/heldout.md from it
+    python benchmarks/heldout.py leak       # fills benchmarks/results/leak.jsonl: does measuring difficulty leak?
+    python benchmarks/heldout.py render     # writes docs/heldout.md from both
 
 Real scores of four models (see `SOURCES`), validation sets of 5 to 50 samples per class, five objectives, five seeds.
 Each method tunes on validation and is judged on test samples that it never saw. `sdev` is tuned under
@@ -28,11 +29,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from capri import LogitAdjuster, evaluate
+from capri import LogitAdjuster, class_errors, evaluate
+from capri.attributes import difficulty
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("CAPRI_SHARED", ROOT.parent / "shared")) / "data"
 RESULTS = ROOT / "benchmarks" / "results" / "heldout.jsonl"
+LEAK = RESULTS.with_name("leak.jsonl")
 PAGE = ROOT / "docs" / "heldout.md"
 
 SIZES = (5, 10, 20, 50)
@@ -167,8 +170,47 @@ def run() -> None:
             out.flush()
 
 
-def load() -> list[dict]:
-    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+def load(path: Path = RESULTS) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def leak(size: int = 20) -> None:
+    """CAP with difficulty measured on the samples that tune, and on as many others."""
+    rows = []
+    for source in ("CIFAR100-LT, ResNet-32", "CIFAR100-LT, features", "CLINC150-LT"):
+        for seed in SEEDS:
+            scores = SOURCES[source][1](seed)
+            k = len(scores.counts)
+            tuning, other = (scores.val[:, a : a + size].reshape(-1, k) for a in (0, size))
+            y = np.repeat(np.arange(k), size)
+            elsewhere = difficulty(class_errors(y, other.argmax(axis=1), k), np.full(k, size))
+            for objective in OBJECTIVES[:4]:
+                row = {"source": source, "objective": objective, "seed": seed}
+                for name, given in {"same": None, "other": {"diff": elsewhere}}.items():
+                    adjuster = LogitAdjuster(objective, pooling=None, bootstrap=1)
+                    adjuster.fit(tuning, y, class_counts=scores.counts, class_attributes=given)
+                    predictions = adjuster.transform(scores.test).argmax(axis=1)
+                    row[name] = evaluate(scores.test_y, predictions, k, [objective])
+                rows.append(row)
+    LEAK.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def render_leak() -> str:
+    groups = defaultdict(list)
+    for row in load(LEAK):
+        groups[row["source"], row["objective"]].append(row)
+    lines = [
+        "\n## Does measuring difficulty on the tuning samples leak?\n",
+        "CAP without pooling, 20 samples per class: test objective with `diff` measured on the tuning samples minus",
+        "the same with `diff` from 20 others per class, in points (positive: the leak hurts), 5 seeds,",
+        "± standard error. Made by `python benchmarks/heldout.py leak`.\n",
+        "| source | objective | same − other |",
+        "| --- | --- | ---: |",
+    ]
+    for (source, objective), rows in groups.items():
+        mean, error = paired(rows, "same", "other", objective)
+        lines.append(f"| {source} | {objective} | {mean:+.2f} ± {error:.2f} |")
+    return "\n".join(lines) + "\n"
 
 
 # -- the page ---------------------------------------------------------------------------------------------------------
@@ -236,9 +278,9 @@ error in brackets.
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["run", "render"])
-    if parser.parse_args().what == "run":
-        run()
+    parser.add_argument("what", choices=["run", "leak", "render"])
+    what = parser.parse_args().what
+    if what == "render":
+        PAGE.write_text(render() + render_leak())
     else:
-        PAGE.write_text(render())
-        print(f"wrote {PAGE}")
+        {"run": run, "leak": leak}[what]()

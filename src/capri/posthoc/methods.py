@@ -150,6 +150,7 @@ def _strength(pooling: object) -> float:
 def _plain(task: Task) -> Tuned:
     n = task.problem.n_classes
     l = minimise_offsets(task.problem, np.eye(n), np.zeros(n), max_iterations=60)
+    l = make_feasible(task.problem, np.zeros(n), l)
     return Tuned(np.ones(n), l, "smooth search of one offset per class", 0, {"l": l})
 
 

@@ -24,7 +24,7 @@ from capri.objectives import balanced
 from capri.posthoc.problem import Problem, Vector, tally
 
 BLOCK = 1 << 17  # scores per block: small enough for the cache
-HINGE = 10.0  # weight of a squared violation
+HINGE = 100.0  # weight of a squared violation
 SHARPNESS = 8.0  # median margin of the sharpened scores; benchmarks/heldout.py compares
 
 
