@@ -31,6 +31,8 @@ def threads_for(scores: Array) -> Iterator[None]:
 # NaNs never reach a comparison that decides (0/0 is masked by d > 0 and d < 0), so the compiler may vectorise extrema.
 _VECTOR_MATH = {"nnan", "nsz"}
 
+CANCELLED = 1e-6  # a variance this small is summed anew: as a difference of sums it would be rounding
+
 
 @njit(cache=True, parallel=True, fastmath=_VECTOR_MATH, error_model="numpy")
 def right_intervals(
@@ -119,7 +121,10 @@ def sweep_errors(
             values[f, slot] = level[f]
             if deviation[f] != 0.0:
                 mean = total / n_classes
-                values[f, slot] += deviation[f] * np.sqrt(max(0.0, squares / n_classes - mean * mean))
+                variance = squares / n_classes - mean * mean
+                if variance < CANCELLED:
+                    variance = ((errors - mean) ** 2).mean()
+                values[f, slot] += deviation[f] * np.sqrt(variance)
         while event < n_events and slots[event] == slot:
             k, step = classes[event], steps[event]
             old = errors[k]

@@ -13,11 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from capri._checks import InputError, check_counts, check_scores, check_vector
 from capri.attributes import frequency, importance
-from capri.constraints import ConstraintLike
+from capri.constraints import ConstraintLike, as_constraint
 from capri.dictionary import BASIS, BasisFunction, Scaling
 from capri.errors import Absent
-from capri.forms import ClassContext, Form
-from capri.objectives import ObjectiveLike, as_objective
+from capri.forms import Evaluator, Form
+from capri.objectives import ObjectiveLike
 from capri.policy import Policy, ScoreKind, data_digest, to_logits
 from capri.posthoc.methods import Parameters, Pooling, Task, tune
 from capri.posthoc.problem import Problem
@@ -155,7 +155,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         )
         tuned, _ = tune(task, self.method)
         warn_if_degenerate(problem, tuned.m, tuned.l)
-        self.strategy_ = Strategy.of(problem.n_classes, l=tuned.l - tuned.l.mean(), delta=tuned.m)
+        self.strategy_ = Strategy.of(problem.n_classes, l=tuned.l, delta=tuned.m)
         self.reason_, self.path_ = tuned.reason, dict(tuned.path)
         self.validation_ = validate(problem, tuned.m, tuned.l, resamples=self.bootstrap, seed=self.random_state)
         if not self.validation_.feasible:
@@ -188,14 +188,11 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
     def _pose(
         self, logits: NDArray[Any], labels: NDArray[np.int64], class_counts: ArrayLike | None, sample_weight: Any
     ) -> Problem:
-        constraints = self.constraints
-        if constraints is None:
-            constraints = (SPREAD_GUARD,) if _is_spread(self.objective, len(self.classes_)) else ()
-        return Problem(
+        problem = Problem(
             logits,
             labels,
             self.objective,
-            constraints=constraints,
+            constraints=self.constraints or (),
             sample_weight=sample_weight,
             absent=self.absent,
             class_names=[str(c) for c in self.classes_],
@@ -203,6 +200,9 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             groups=self.groups,
             train_counts=class_counts,
         )
+        if self.constraints is None and _is_spread(problem.objective):
+            problem.constraints = [as_constraint(SPREAD_GUARD)]
+        return problem
 
     def _wants(self, name: str) -> bool:
         return self.attributes == "auto" or name in self.attributes or (name == "freq" and self.method != "cap")
@@ -269,12 +269,11 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         )
 
 
-def _is_spread(objective: ObjectiveLike, n_classes: int) -> bool:
+def _is_spread(objective: Evaluator) -> bool:
     """Is the objective the spread of the errors and nothing else?"""
-    if not (isinstance(objective, str) and "sdev" in objective):
-        return False
-    form = as_objective(objective).on(ClassContext.of(np.ones(n_classes), weights=np.ones(n_classes)))
-    return isinstance(form, Form) and form.deviation > 0 and not form.linear.any() and not form.ranked
+    return (
+        isinstance(objective, Form) and objective.deviation > 0 and not objective.linear.any() and not objective.ranked
+    )
 
 
 def _encode(y: ArrayLike, classes: Sequence[Any] | None, n_columns: int) -> tuple[NDArray[Any], NDArray[np.int64]]:

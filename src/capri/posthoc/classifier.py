@@ -24,6 +24,7 @@ from capri.evaluation import STANDARD, evaluate
 from capri.objectives import ObjectiveLike, as_objective
 from capri.posthoc.adjuster import LogitAdjuster
 from capri.posthoc.methods import Pooling
+from capri.posthoc.pooling import FOLDS, stratified_folds
 
 
 def _wrapped_has(name: str) -> Any:
@@ -129,7 +130,7 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         self.adjuster_ = self._adjuster(kind).fit(scores, targets[rows], class_counts, tuning_weight)
         self.policy_, self.validation_ = self.adjuster_.policy_, self.adjuster_.validation_
         if self.store_cv_results:
-            self.cv_results_ = self._nested(kind, scores, targets[rows], folds, class_counts)
+            self.cv_results_ = self._nested(kind, scores, targets[rows], folds, class_counts, tuning_weight)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
@@ -226,28 +227,36 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         y: NDArray[Any],
         folds: NDArray[np.int64],
         counts: ArrayLike | None,
+        weight: NDArray[np.float64] | None,
     ) -> dict[str, NDArray[np.float64]]:
-        names = dict.fromkeys([as_objective(self.objective).name, *STANDARD])
-        rows: dict[str, list[float]] = {f"{when}_{n}": [] for n in names for when in ("before", "after")}
         labels = np.searchsorted(self.classes_, y)
-        for fold in np.unique(folds):
+        if not folds.any():  # one split: its samples are divided
+            folds = stratified_folds(labels, FOLDS, self.random_state)
+        objective = as_objective(self.objective)
+        wanted = {n: n for n in STANDARD} | {objective.name: objective}
+        rows: dict[str, list[float]] = {f"{when}_{n}": [] for n in wanted for when in ("before", "after")}
+        for fold in np.unique(folds[folds >= 0]):
             held = folds == fold
+            fitting, judging = (None if weight is None else weight[part] for part in (~held, held))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                adjuster = self._adjuster(kind).fit(scores[~held], y[~held], counts)
-                before = self._figures(labels[held], scores[held].argmax(axis=1))
-                after = self._figures(labels[held], adjuster.transform(scores[held]).argmax(axis=1))
-            for name in names:
-                rows[f"before_{name}"].append(before[name])
-                rows[f"after_{name}"].append(after[name])
+                adjuster = self._adjuster(kind).fit(scores[~held], y[~held], counts, fitting)
+                for when, values in (("before", scores[held]), ("after", adjuster.transform(scores[held]))):
+                    figures = evaluate(
+                        labels[held],
+                        values.argmax(axis=1),
+                        len(self.classes_),
+                        list(wanted.values()),
+                        sample_weight=judging,
+                        absent="ignore",
+                        class_names=self.adjuster_.policy_.class_names,
+                        weights=self.weights,
+                        groups=self.groups,
+                        train_counts=counts,
+                    )
+                    for name, figure in figures.items():
+                        rows[f"{when}_{name}"].append(figure)
         return {name: np.array(values) for name, values in rows.items()}
-
-    def _figures(self, labels: NDArray[np.int64], predictions: NDArray[np.int64]) -> dict[str, float]:
-        objective = as_objective(self.objective)
-        wanted: list[ObjectiveLike] = [*(n for n in STANDARD if n != objective.name), objective]
-        return evaluate(
-            labels, predictions, len(self.classes_), wanted, absent="ignore", weights=self.weights, groups=self.groups
-        )
 
 
 def _fit_on(model: Any, X: Any, y: NDArray[Any], train: NDArray[np.int64], fit_params: dict[str, Any]) -> Any:
@@ -263,7 +272,8 @@ def _scores(model: Any, X: Any, kind: str, classes: NDArray[Any]) -> NDArray[np.
     known = np.asarray(model.classes_)
     if np.array_equal(known, classes):
         return response
-    lowest = 0.0 if kind == "predict_proba" else response.min() - 10 * (np.ptp(response) + 1)
-    aligned = np.full((len(response), len(classes)), lowest)
+    aligned = np.zeros((len(response), len(classes)))
+    if kind != "predict_proba":  # far below the row's own scores, whatever other rows hold
+        aligned += (response.min(axis=1) - 10 * (np.ptp(response, axis=1) + 1))[:, None]
     aligned[:, np.searchsorted(classes, known)] = response
     return aligned

@@ -23,7 +23,7 @@ from capri.posthoc.problem import TOLERANCE, Problem, Vector, Worth, check_direc
 
 Interval: TypeAlias = tuple[float, float]
 EVERYWHERE: Interval = (-np.inf, np.inf)
-RESOLUTION = 1e-9  # plateaus narrower than this, relative to t, are rounding and hold no point that argmax sees
+RESOLUTION = 1e-9  # plateaus narrower than this share of t are rounding and hold no point that argmax sees
 MARGIN = 0.1  # share of a plateau to keep from its ends where a penalty pulls towards one of them
 
 
@@ -54,7 +54,7 @@ class Parabola(NamedTuple):
 def trace(problem: Problem, m: Vector, l: Vector, h: Vector, g: Vector) -> Line:
     """Objective and violations along m + t h, l + t g."""
     if problem.on_confusion:
-        if h.any() or (m != m[0]).any():
+        if h.any():
             raise InputError("objectives on the confusion matrix are searched along offsets only; leave Δ alone.")
         breakpoints, values = _trace_confusions(problem, m, l, g)
     else:
@@ -210,7 +210,7 @@ def choose(line: Line, within: Interval = EVERYWHERE, penalty: Parabola | None =
     right = np.clip(np.concatenate([line.breakpoints, [np.inf]]), *within)
     with np.errstate(invalid="ignore"):
         width = right - left
-    real = width > RESOLUTION * np.maximum(1.0, np.minimum(np.abs(left), np.abs(right)))
+    real = width > RESOLUTION * np.maximum(_unit(line.breakpoints), np.minimum(np.abs(left), np.abs(right)))
     if not real.any():
         return 0.0, Worth(np.inf, np.inf)
     finite = real & np.isfinite(width)
@@ -236,10 +236,26 @@ def _points(left: Vector, right: Vector, gap: float, penalty: Parabola | None) -
     return np.clip(-penalty.b / (2 * penalty.a), low + inset, high - inset)
 
 
-def _spread(breakpoints: Vector) -> float:
-    """The range of the bulk of the breakpoints: nearly equal slopes put a few of them very far out."""
+def _bulk(breakpoints: Vector) -> Interval:
+    """Where nine tenths of the breakpoints lie: nearly equal slopes put a few of them very far out."""
     last = len(breakpoints) - 1
-    return float(breakpoints[round(0.95 * last)] - breakpoints[round(0.05 * last)]) if last > 0 else np.inf
+    return float(breakpoints[round(0.05 * last)]), float(breakpoints[round(0.95 * last)])
+
+
+def _unit(breakpoints: Vector) -> float:
+    """The size of t on this line, whatever the scales of scores and direction."""
+    if len(breakpoints) == 0:
+        return 1.0
+    low, high = _bulk(breakpoints)
+    return max(-low, high) or float(np.abs(breakpoints[[0, -1]]).max())
+
+
+def _spread(breakpoints: Vector) -> float:
+    """The range of the bulk of the breakpoints."""
+    if len(breakpoints) < 2:
+        return np.inf
+    low, high = _bulk(breakpoints)
+    return high - low
 
 
 # -- the public face -------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ vs     both of these, two numbers (vector scaling)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -47,15 +47,18 @@ class Task:
     def attributes(self, problem: Problem) -> Attributes:
         """The attribute table, difficulty measured on these samples."""
         columns = dict(self.known)
-        if self.measure_diff:
+        if self.measure_diff and "diff" not in columns:  # the user may know it from elsewhere
             columns["diff"] = difficulty(problem.errors(*problem.neutral), problem.totals)
         if not columns:
             raise InputError("no attributes: give class_counts=… for 'freq', or name others.")
         return Attributes.of(class_names=problem.context.class_names, **columns)
 
     def dictionary(self, problem: Problem) -> Dictionary:
-        """D on these samples."""
-        return build_dictionary(self.attributes(problem), self.basis, scaling=self.scaling)
+        """D on these samples; without columns where the attributes are the same for all classes."""
+        table = self.attributes(problem)
+        if (table.values == table.values[0]).all():
+            return Dictionary(np.zeros((table.n_classes, 0)), (), self.scaling, np.zeros(0), np.zeros((0, 0)))
+        return build_dictionary(table, self.basis, scaling=self.scaling)
 
     def prior(self, problem: Problem) -> Prior:
         """The prior that D makes, with the line of logit adjustment where frequencies are known."""
@@ -86,6 +89,7 @@ def tune(task: Task, method: str = "cap") -> tuple[Tuned, Worth]:
     if method not in METHODS:
         raise InputError(f"method is {method!r}; it must be one of {', '.join(METHODS)}.")
     tuned = METHODS[method](task)
+    tuned = replace(tuned, l=tuned.l - tuned.l.mean())  # of all equivalent offsets, those with mean 0
     m, l = task.problem.neutral
     unadjusted, reached = task.problem.worth(m, l), task.problem.worth(tuned.m, tuned.l)
     if reached.better_than(unadjusted):
@@ -94,8 +98,8 @@ def tune(task: Task, method: str = "cap") -> tuple[Tuned, Worth]:
 
 
 def _cap(task: Task) -> Tuned:
-    problem = task.problem
-    if task.parameters == "l" and task.pooling is not None and not problem.on_confusion:
+    problem = task.problem  # two classes have one offset, which nothing but the prior's line can move: no pooling
+    if task.parameters == "l" and task.pooling is not None and problem.n_classes > 2 and not problem.on_confusion:
         return _cap_pooled(task)
     D = task.dictionary(problem)
     space = Space.of(
@@ -133,7 +137,7 @@ def _cap_pooled(task: Task) -> Tuned:
         l, path = make_feasible(problem, start, pooled(problem, task.prior(problem), strength, start)), {}
         reason = f"pooled with λ = {strength:g} (λ₀ is {default_strength(problem):.3g})"
     shared = D.project(l)
-    w = np.linalg.lstsq(D.values, shared - shared.mean(), rcond=None)[0]
+    w = np.linalg.lstsq(D.values - D.values.mean(axis=0), shared - shared.mean(), rcond=None)[0]
     return Tuned(np.ones(len(l)), l, reason, 0, {"l": w, "residual": l - shared}, path)
 
 

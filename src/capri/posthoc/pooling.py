@@ -103,11 +103,11 @@ def pool_automatically(
     right: dict[str, NDArray[np.bool_]] = {}
     for fold in range(folds):
         held = np.flatnonzero(assignment == fold)
-        fitting, part = problem.subset(np.flatnonzero(assignment != fold)), problem.subset(held)
+        fitting = problem.subset(np.flatnonzero(assignment != fold))
         fitted = path(fitting, prior_of(fitting), strength, seed)
         for name, l in fitted.items():
             judged = right.setdefault(name, np.zeros(problem.n_samples, bool))
-            judged[held] = part.predict(np.ones(problem.n_classes), l) == part.y
+            judged[held] = (problem.predict(np.ones(problem.n_classes), l) == problem.y)[held]
         on_fold()
     resampled = _resampled(problem, right, seed)
     choice = _choose(resampled)
@@ -123,24 +123,27 @@ def _choose(resampled: Mapping[str, Vector], default: str = "1 λ₀") -> str:
 
 
 def stratified_folds(y: NDArray[np.int64], folds: int, seed: int) -> NDArray[np.int64]:
-    """A fold for each sample, every class spread as evenly as its size allows."""
+    """A fold for each sample, every class spread as evenly as its size allows.
+
+    A lone sample of its class is in none (−1): it is always fitted and never judged, so that no class goes missing.
+    """
     rng = np.random.default_rng(seed)
     assignment = np.empty(len(y), np.int64)
     for k in np.unique(y):
         members = rng.permutation(np.flatnonzero(y == k))
-        assignment[members] = (np.arange(len(members)) + rng.integers(folds)) % folds
+        assignment[members] = (np.arange(len(members)) + rng.integers(folds)) % folds if len(members) > 1 else -1
     return assignment
 
 
 def _resampled(problem: Problem, right: Mapping[str, NDArray[np.bool_]], seed: int) -> dict[str, Vector]:
     """Objective plus violation of each candidate on stratified resamples of its judgements, the same for all."""
     rng = np.random.default_rng(seed)
-    members = [np.flatnonzero(problem.y == k) for k in np.flatnonzero(problem.present)]
+    members = problem.members()
     values = {name: np.empty(RESAMPLES) for name in right}
     for b in range(RESAMPLES):
         drawn = np.concatenate([rng.choice(m, len(m)) for m in members])
         labels, weight = problem.y[drawn], problem.weight[drawn]
-        totals = np.maximum(tally(labels, weight, problem.n_classes)[problem.present], 1e-300)
+        totals = tally(labels, weight, problem.n_classes)[problem.present]
         for name, judged in right.items():
             wrong = tally(labels, weight * ~judged[drawn], problem.n_classes)[problem.present]
             values[name][b] = sum(problem.worth_of_errors(wrong / totals))

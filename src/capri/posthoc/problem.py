@@ -77,8 +77,8 @@ class Problem:
         **context: Any,
     ) -> None:
         given = check_scores(scores)
-        wanted = given.dtype if given.dtype in (np.float32, np.float64) else np.float32
-        self.scores = np.ascontiguousarray(given, dtype=wanted)
+        wanted = np.float32 if given.dtype.itemsize <= 4 else np.float64
+        self.scores: NDArray[Any] = np.ascontiguousarray(given, dtype=wanted)
         self.n_samples, self.n_classes = self.scores.shape
         self.y = np.ascontiguousarray(check_labels(y, self.n_classes, self.n_samples))
         weight = check_sample_weight(sample_weight, self.n_samples)
@@ -93,7 +93,7 @@ class Problem:
     @cached_property
     def steps(self) -> Vector:
         """By how much each sample moves the error of its class."""
-        return self.weight / np.maximum(self.totals, TOLERANCE)[self.y]
+        return self.weight / np.where(self.present, self.totals, 1.0)[self.y]
 
     @cached_property
     def bounds(self) -> list[Bound]:
@@ -152,6 +152,10 @@ class Problem:
     def _judge(self, values: Sequence[float]) -> Worth:
         violation = sum(max(0.0, v - b.limit) for v, b in zip(values[1:], self.bounds, strict=True))
         return Worth(float(violation), values[0])
+
+    def members(self) -> list[NDArray[np.intp]]:
+        """The samples of each present class that carry weight, to resample from."""
+        return [np.flatnonzero((self.y == k) & (self.weight > 0)) for k in np.flatnonzero(self.present)]
 
     def subset(self, rows: NDArray[np.intp]) -> Problem:
         """The same question on some of the samples. Limits of relative constraints are those of these samples."""

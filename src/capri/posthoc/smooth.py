@@ -124,6 +124,8 @@ def minimise_offsets(
     max_iterations: int = 30,
 ) -> Vector:
     """θ that minimises the surrogate at l = basis θ, plus ‖penalty θ‖² where a penalty matrix is given, by L-BFGS."""
+    if basis.shape[1] == 0:
+        return start
     surrogate = Surrogate(problem)
     ones = np.ones(problem.n_classes)
 

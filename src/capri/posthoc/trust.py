@@ -89,7 +89,7 @@ def _interval(
 ) -> tuple[float, float]:
     """90 % interval of the improvement, over resamples within classes."""
     rng = np.random.default_rng(seed)
-    members = [np.flatnonzero(problem.y == k) for k in np.flatnonzero(problem.present)]
+    members = problem.members()
     gains = np.empty(resamples)
     for b in range(resamples):
         drawn = np.concatenate([rng.choice(m, len(m)) for m in members])

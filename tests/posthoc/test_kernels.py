@@ -1,0 +1,175 @@
+"""The compiled passes against their definitions, and against themselves as plain Python."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capri.forms import Form, f1_scores
+from capri.posthoc import _kernels
+from capri.posthoc.line import stack_forms
+
+both = pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "plain Python"])
+
+
+def pick(kernel, compiled):
+    return kernel if compiled else kernel.py_func
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    with np.errstate(all="ignore"):  # plain Python divides by equal slopes as the compiled code does, with a warning
+        yield
+
+
+def random_line(seed, n=40, k=5, multipliers=True):
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(-4, 5, (n, k)) / 4 if seed % 2 else rng.normal(size=(n, k))
+    g = rng.integers(-1, 2, k).astype(float)
+    h = rng.normal(size=k) if multipliers and not seed % 2 else np.zeros(k)
+    return scores, rng.integers(0, k, n), np.ones(k), rng.integers(-2, 3, k) / 8, h, g
+
+
+@both
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_sample_is_right_inside_its_interval_and_wrong_outside(compiled, seed, dtype):
+    scores, y, m, l, h, g = random_line(seed)
+    scores = scores.astype(dtype)
+    low, high = np.empty(len(y)), np.empty(len(y))
+    pick(_kernels.right_intervals, compiled)(scores, y, m, l, h, g, low, high)
+    inside = 0
+    for t in np.linspace(-3, 3, 97) + 1 / 256:  # exact in binary, and on none of the crossings of the grid
+        z = scores.astype(np.float64) * (m + t * h) - (l + t * g)
+        right = z.argmax(axis=1) == y
+        np.testing.assert_array_equal(right, (low < t) & (t < high))
+        inside += right.sum()
+    assert inside > 50
+
+
+@both
+def test_a_sample_that_is_never_right_has_an_empty_interval(compiled):
+    scores = np.array([[1.0, 0.0], [0.5, 0.5]])
+    low, high = np.empty(2), np.empty(2)
+    one, none = np.ones(2), np.zeros(2)
+    pick(_kernels.right_intervals, compiled)(scores, np.array([1, 1]), one, none, none, none, low, high)
+    assert (low == np.inf).all()
+    assert (high == -np.inf).all()
+    pick(_kernels.right_intervals, compiled)(scores, np.array([0, 0]), one, none, none, none, low, high)
+    assert (low == -np.inf).all()  # the first by its score, the second by its index
+    assert (high == np.inf).all()
+
+
+def forms_of(k, rng):
+    groups = rng.integers(0, 3, k)
+    groups[:3] = [0, 1, 2]
+    return [
+        Form(rng.normal(size=k)),
+        Form(np.zeros(k), deviation=1.0),
+        Form(rng.normal(size=k), 0.5, rng.normal(size=k), np.arange(k)),
+        Form(np.zeros(k), 0.0, np.array([1.0, 0.5, -0.2]), groups),
+    ]
+
+
+@both
+@settings(max_examples=15)
+@given(seed=st.integers(0, 10**6))
+def test_swept_values_are_those_of_the_errors_on_each_plateau(compiled, seed):
+    rng = np.random.default_rng(seed)
+    k, n_events = int(rng.integers(3, 9)), int(rng.integers(0, 40))
+    errors, forms = rng.integers(0, 5, k) / 4, forms_of(k, rng)
+    slots = np.sort(rng.integers(0, 12, n_events))
+    classes, steps = rng.integers(0, k, n_events), rng.choice([-0.25, 0.25, 0.125], n_events)
+    values = np.empty((len(forms), 14))
+    pick(_kernels.sweep_errors, compiled)(slots, classes, steps, errors.copy(), *stack_forms(forms), values)
+    for plateau in range(14):
+        now = errors.copy()
+        np.add.at(now, classes[slots < plateau], steps[slots < plateau])
+        np.testing.assert_allclose(values[:, plateau], [form(now) for form in forms], atol=1e-12)
+
+
+@both
+def test_the_spread_of_equal_errors_is_zero_after_many_steps(compiled):
+    k, rng = 7, np.random.default_rng(0)
+    steps = rng.uniform(0.01, 0.02, 300)
+    there = np.tile(steps, 2)
+    there[300:] *= -1  # up and down again, in other words back to equal errors
+    classes = np.concatenate([rng.integers(0, k, 300)] * 2)
+    classes[300:] = classes[:300]
+    values = np.empty((1, 601))
+    forms = stack_forms([Form(np.zeros(k), deviation=1.0)])
+    pick(_kernels.sweep_errors, compiled)(np.arange(600), classes, there, np.full(k, 0.3), *forms, values)
+    assert values[0, 0] == pytest.approx(0, abs=1e-13)
+    assert values[0, 300] > 0.01
+    assert values[0, -1] == pytest.approx(0, abs=1e-13)
+
+
+@both
+@pytest.mark.parametrize("seed", range(6))
+def test_envelopes_hold_the_predicted_class_of_every_t(compiled, seed):
+    scores, _, m, l, _, g = random_line(seed, multipliers=False)
+    n, k = scores.shape
+    m = np.linspace(1, 2, k) if seed % 2 == 0 else m
+    order = np.lexsort((np.arange(k), -g))
+    sizes = np.empty(n, np.int64)
+    pick(_kernels.envelope_sizes, compiled)(scores, order, m, l, g, sizes)
+    starts = np.concatenate([[0], np.cumsum(sizes - 1)])
+    times, after, first = np.empty(starts[-1]), np.empty(starts[-1], np.int64), np.empty(n, np.int64)
+    pick(_kernels.envelope_events, compiled)(scores, order, m, l, g, starts, times, after, first)
+    for t in np.linspace(-3, 3, 61) + 1 / 256:
+        expected = (scores * m - (l + t * g)).argmax(axis=1)
+        for i in range(n):
+            own = slice(starts[i], starts[i + 1])
+            assert (np.diff(times[own]) > 0).all()
+            passed = np.searchsorted(times[own], t)
+            assert (after[own][passed - 1] if passed else first[i]) == expected[i]
+
+
+def test_the_envelope_of_one_sample_in_plain_python_is_the_compiled_one():
+    for seed in range(20):
+        scores, _, m, l, _, g = random_line(seed, n=1, k=7, multipliers=False)
+        order = np.lexsort((np.arange(7), -g))
+        found = []
+        for kernel in (_kernels._envelope, _kernels._envelope.py_func):
+            top, since = np.zeros(7, np.int64), np.zeros(7)
+            size = kernel(scores, 0, order, m, l, g, top, since)
+            found.append((top[:size].tolist(), since[:size].tolist()))
+        assert found[0] == found[1]
+
+
+@both
+@pytest.mark.parametrize("seed", range(5))
+def test_swept_confusions_are_those_of_each_plateau(compiled, seed):
+    rng = np.random.default_rng(seed)
+    k, n = 4, 30
+    y, before = rng.integers(0, k, n), rng.integers(0, k, n)
+    after, weights, slots = rng.integers(0, k, n), rng.choice([0.5, 1.0, 2.0], n), np.sort(rng.integers(0, 10, n))
+    start = np.zeros((k, k))
+    np.add.at(start, (y, before), weights)
+    costs, f1 = rng.normal(size=(k, k)), rng.normal(size=k)
+    values = np.empty(12)
+    sweep = pick(_kernels.sweep_confusion, compiled)
+    sweep(slots, y, before, after, weights, start.copy(), costs, f1, values)
+    for plateau in range(12):
+        confusion = np.zeros((k, k))
+        np.add.at(confusion, (y, np.where(slots < plateau, after, before)), weights)
+        assert values[plateau] == pytest.approx((costs * confusion).sum() + f1 @ f1_scores(confusion))
+
+
+@both
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_predictions_are_those_of_argmax(compiled, rng, dtype):
+    scores = (rng.integers(-2, 3, (200, 4)) / 2).astype(dtype)  # many ties
+    m, l = np.array([1.0, 2.0, 1.0, 0.5]), np.array([0.0, 0.5, 0.0, -0.25])
+    predictions = np.empty(200, np.int64)
+    pick(_kernels.predict, compiled)(scores, m, l, predictions)
+    np.testing.assert_array_equal(predictions, (scores * m - l).argmax(axis=1))
+
+
+def test_threads_are_restored_after_a_small_problem():
+    from numba import get_num_threads
+
+    before = get_num_threads()
+    with _kernels.threads_for(np.zeros((3, 3))):
+        assert get_num_threads() == 1
+    assert get_num_threads() == before
