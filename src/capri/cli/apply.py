@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -59,7 +60,8 @@ def apply(
         check_output(adjusted, [".npz", ".npy", ".safetensors"])
     with spoken_warnings():
         rule = Policy.load(policy)
-        source = Source(scores, scores_key, label_key, class_names=class_names, policy_names=rule.class_names)
+        source = Source(scores, scores_key, label_key, class_names=class_names)
+        source = replace(source, policy_names=rule.class_names, with_labels=False)
         samples = read_samples(source).ordered_as(rule.class_names)
         values = rule.apply(samples.scores)
     names = np.asarray(samples.class_names)

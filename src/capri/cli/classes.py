@@ -14,6 +14,12 @@ from capri.cli.tables import ARCHIVES, TABLES, Archive, Table, is_table, open_ar
 
 NAME_KEYS = ("class_names", "classes")
 COUNT_KEYS = ("train_counts", "class_counts")
+KEYS = {
+    "--class-names": NAME_KEYS,
+    "--class-counts": COUNT_KEYS,
+    "--weights": ("weights", "weight"),
+    "--groups": ("groups", "group"),
+}
 CLASS_COLUMN = "class"
 LISTS = ".txt"
 
@@ -58,7 +64,7 @@ def class_table(path: Path, names: Sequence[str]) -> dict[str, NDArray[np.float6
 
 
 def _from_file(path: Path, option: str, names: Sequence[str] | None) -> list[str]:
-    keys = {option.removeprefix("--").replace("-", "_"), *(NAME_KEYS if "names" in option else COUNT_KEYS)}
+    keys = KEYS[option]
     if not is_table(path):
         archive = open_archive(path)
         values = archive.get(_only(archive, path, option, [n for n in archive.names if n in keys] or archive.names))

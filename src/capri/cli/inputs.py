@@ -22,7 +22,7 @@ from capri.cli.classes import COUNT_KEYS, NAME_KEYS, class_numbers, class_texts
 from capri.cli.tables import ONLY, Archive, is_table, open_archive, open_table
 
 SCORE_KEYS = tuple(prefix + key for prefix in ("", "val_") for key in ("scores", "logits", "proba", "probabilities"))
-LABEL_KEYS = ("y", "labels", "label", "y_true")
+LABEL_KEYS = ("label", "y", "labels", "y_true")
 SCORE_PREFIX = "score_"
 
 
@@ -37,6 +37,7 @@ class Source:
     class_names: str | None = None
     class_counts: str | None = None
     policy_names: tuple[str, ...] | None = None  # stand in where the file names no classes
+    with_labels: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +115,7 @@ def read_samples(source: Source) -> Samples:
     return Samples(
         origin=parts.origin,
         scores=scores,
-        labels=None if labels is None else _as_indices(labels, known, scores.shape),
+        labels=_as_indices(labels, known, scores.shape) if source.with_labels and labels is not None else None,
         class_names=names,
         named=parts.class_names is not None,
         class_counts=None if counts is None else check_counts(counts, len(names)),
@@ -188,16 +189,14 @@ def _existing(wanted: str, names: Sequence[str], path: object, option: str) -> s
 
 def _from_table(source: Source) -> _Parts:
     table = open_table(source.path)
-    label = source.label_key if source.label_file is None else None
-    if label is not None:
-        _existing(label, table.names, source.path, "--label-key")
-    elif source.label_file is None:
-        label = next((key for key in ("label", *LABEL_KEYS) if key in table.names), None)
+    label = next((key for key in LABEL_KEYS if key in table.names), None)
+    if source.label_key is not None and source.label_file is None:
+        label = _existing(source.label_key, table.names, source.path, "--label-key")
     columns = _score_columns(source, [name for name in table.names if name != label])
     return _Parts(
         origin=str(source.path),
         scores=table.numbers(list(columns.values())),
-        labels=None if label is None else table.texts(label),
+        labels=None if label is None or source.label_file is not None else table.texts(label),
         class_names=list(columns),
         class_counts=None,
     )

@@ -129,12 +129,18 @@ class _Npz:
         self.path, self.notes = path, dict[str, str]()
         with _reading(path):
             _expect_start(path, ZIP)
-            with np.load(path, allow_pickle=False) as arrays:
-                self.names = list(arrays.files)
+        with self._opened() as arrays:
+            self.names = list(arrays.files)
 
     def get(self, name: str) -> NDArray[Any]:
-        with _reading(self.path), np.load(self.path, allow_pickle=False) as arrays:
+        with self._opened() as arrays:
             return np.asarray(arrays[name])
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        # The file is opened here because NumPy leaves it open when the archive turns out to be damaged.
+        with _reading(self.path), self.path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            yield arrays
 
 
 class _Npy:
