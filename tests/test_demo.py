@@ -11,7 +11,7 @@ from capri import Strategy, demo
 from capri.__main__ import main
 from capri.cli import _app
 
-UNTUNED = {name: demo.METHODS[name] for name in ("as trained", "logit adjustment, τ = 1")}
+UNTUNED = {name: demo.METHODS[name] for name in ("as trained", "LA, τ = 1")}
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_logit_adjustment_helps_the_tail_it_was_made_for():
     before, after = (results.values[method]["balanced"].mean() for method in UNTUNED)
     assert after < before
     rare = results.class_errors["as trained"]["balanced"][-3:].mean()
-    assert results.class_errors["logit adjustment, τ = 1"]["balanced"][-3:].mean() < rare
+    assert results.class_errors["LA, τ = 1"]["balanced"][-3:].mean() < rare
 
 
 def test_every_method_is_run_for_every_objective_on_every_split():

@@ -58,7 +58,27 @@ def logit_adjustment(split: Split, objective: str) -> Strategy:
     return Strategy.logit_adjustment(split.train_counts, tau=1.0)
 
 
-METHODS: dict[str, Method] = {"as trained": as_trained, "logit adjustment, τ = 1": logit_adjustment}
+def tuned(**settings: Any) -> Method:
+    """A strategy tuned on the validation scores for the column's objective."""
+
+    def method(split: Split, objective: str) -> Strategy:
+        from capri.posthoc import LogitAdjuster
+
+        weights = split.weights if objective == "weighted" else None
+        adjuster = LogitAdjuster(objective, weights=weights, bootstrap=1, **settings)
+        return adjuster.fit(split.val_scores, split.val_y, class_counts=split.train_counts).strategy_
+
+    return method
+
+
+METHODS: dict[str, Method] = {
+    "as trained": as_trained,
+    "LA, τ = 1": logit_adjustment,
+    "LA, tuned": tuned(method="la"),
+    "plain": tuned(method="plain"),
+    "CAP": tuned(method="cap", pooling=None),
+    "CAP, pooled": tuned(method="cap", pooling="auto"),
+}
 
 
 def long_tailed_digits(n_splits: int, imbalance: float = 30.0) -> Iterator[Split]:

@@ -5,12 +5,28 @@ Adjusted scores along a line are straight lines in t:  z_ik(t) = (m_k + t h_k) o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import get_num_threads, njit, prange, set_num_threads
 
 Array = Any  # Numba compiles for float32 and float64 scores alike
+
+PARALLEL_FROM = 300_000  # scores; below, waking a second thread costs more than it brings
+
+
+@contextmanager
+def threads_for(scores: Array) -> Iterator[None]:
+    """One thread for small problems, all for large ones."""
+    before = get_num_threads()
+    set_num_threads(1 if scores.size < PARALLEL_FROM else before)
+    try:
+        yield
+    finally:
+        set_num_threads(before)
+
 
 # NaNs never reach a comparison that decides (0/0 is masked by d > 0 and d < 0), so the compiler may vectorise extrema.
 _VECTOR_MATH = {"nnan", "nsz"}

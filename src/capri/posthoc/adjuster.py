@@ -145,7 +145,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         task = Task(
             problem,
             {name: v for name, v in known.items() if self._wants(name)},
-            measure_diff=self._wants("diff"),
+            measure_diff=self._wants("diff") and "diff" not in known,
             basis=self.basis,
             scaling=self.scaling,
             parameters=self.parameters,

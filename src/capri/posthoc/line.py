@@ -67,7 +67,8 @@ def trace(problem: Problem, m: Vector, l: Vector, h: Vector, g: Vector) -> Line:
 
 def _trace_errors(problem: Problem, m: Vector, l: Vector, h: Vector, g: Vector) -> tuple[Vector, NDArray[np.float64]]:
     low, high = np.empty(problem.n_samples), np.empty(problem.n_samples)
-    _kernels.right_intervals(problem.scores, problem.y, m, l, h, g, low, high)
+    with _kernels.threads_for(problem.scores):
+        _kernels.right_intervals(problem.scores, problem.y, m, l, h, g, low, high)
     starts, ends = np.flatnonzero(np.isfinite(low)), np.flatnonzero(np.isfinite(high))
     times = np.concatenate([low[starts], high[ends]])
     samples = np.concatenate([starts, ends])
@@ -136,11 +137,12 @@ def stack_forms(forms: Sequence[Form]) -> tuple[NDArray[Any], ...]:
 def _trace_confusions(problem: Problem, m: Vector, l: Vector, g: Vector) -> tuple[Vector, NDArray[np.float64]]:
     order = np.lexsort((np.arange(len(g)), -g))
     sizes = np.empty(problem.n_samples, np.int64)
-    _kernels.envelope_sizes(problem.scores, order, m, l, g, sizes)
-    starts = np.concatenate([[0], np.cumsum(sizes - 1)])
-    times, after = np.empty(starts[-1]), np.empty(starts[-1], np.int64)
-    first = np.empty(problem.n_samples, np.int64)
-    _kernels.envelope_events(problem.scores, order, m, l, g, starts, times, after, first)
+    with _kernels.threads_for(problem.scores):
+        _kernels.envelope_sizes(problem.scores, order, m, l, g, sizes)
+        starts = np.concatenate([[0], np.cumsum(sizes - 1)])
+        times, after = np.empty(starts[-1]), np.empty(starts[-1], np.int64)
+        first = np.empty(problem.n_samples, np.int64)
+        _kernels.envelope_events(problem.scores, order, m, l, g, starts, times, after, first)
     samples = np.repeat(np.arange(problem.n_samples), sizes - 1)
     before = np.concatenate([[0], after[:-1]])[: len(after)]
     before[starts[:-1][sizes > 1]] = first[sizes > 1]
@@ -236,10 +238,8 @@ def _points(left: Vector, right: Vector, gap: float, penalty: Parabola | None) -
 
 def _spread(breakpoints: Vector) -> float:
     """The range of the bulk of the breakpoints: nearly equal slopes put a few of them very far out."""
-    if len(breakpoints) < 2:
-        return np.inf
-    low, high = np.quantile(breakpoints, [0.05, 0.95])
-    return float(high - low)
+    last = len(breakpoints) - 1
+    return float(breakpoints[round(0.95 * last)] - breakpoints[round(0.05 * last)]) if last > 0 else np.inf
 
 
 # -- the public face -------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import numpy as np
 from capri._checks import InputError
 from capri.attributes import Attributes, difficulty
 from capri.dictionary import BASIS, BasisFunction, Dictionary, Scaling, build_dictionary
-from capri.posthoc.pooling import Prior, default_strength, pool_automatically, pooled
+from capri.posthoc.pooling import Prior, default_strength, make_feasible, pool_automatically, pooled
 from capri.posthoc.problem import Problem, Vector, Worth
 from capri.posthoc.search import MULTIPLIER_LIMIT, Found, Space, exact_search
 from capri.posthoc.smooth import minimise_offsets
@@ -130,7 +130,7 @@ def _cap_pooled(task: Task) -> Tuned:
     else:
         strength = _strength(task.pooling)
         start = D.values @ minimise_offsets(problem, D.values, np.zeros(D.shape[1]))
-        l, path = pooled(problem, task.prior(problem), strength, start), {}
+        l, path = make_feasible(problem, start, pooled(problem, task.prior(problem), strength, start)), {}
         reason = f"pooled with λ = {strength:g} (λ₀ is {default_strength(problem):.3g})"
     shared = D.project(l)
     w = np.linalg.lstsq(D.values, shared - shared.mean(), rcond=None)[0]
@@ -146,6 +146,7 @@ def _strength(pooling: object) -> float:
 def _plain(task: Task) -> Tuned:
     n = task.problem.n_classes
     l = minimise_offsets(task.problem, np.eye(n), np.zeros(n), max_iterations=60)
+    l = make_feasible(task.problem, np.zeros(n), l)
     return Tuned(np.ones(n), l, "smooth search of one offset per class", 0, {"l": l})
 
 

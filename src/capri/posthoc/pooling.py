@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from capri.posthoc.problem import Problem, Vector, tally
+from capri.posthoc.line import choose, trace
+from capri.posthoc.problem import TOLERANCE, Problem, Vector, tally
 from capri.posthoc.search import Space, exact_search
 from capri.posthoc.smooth import median_margin, minimise_offsets
 
@@ -56,8 +57,17 @@ def path(problem: Problem, prior: Prior, strength: float, seed: int = 0) -> dict
     l = prior.columns @ minimise_offsets(problem, prior.columns, w)
     for factor in FACTORS:
         l = pooled(problem, prior, factor * strength, l)
-        found[f"{factor:g} λ₀"] = l
+        found[f"{factor:g} λ₀"] = make_feasible(problem, found["prior"], l)
     return found
+
+
+def make_feasible(problem: Problem, safe: Vector, l: Vector) -> Vector:
+    """l, or if it violates a constraint (soft errors are not errors) the best point on the way there from `safe`."""
+    one, none = np.ones(problem.n_classes), np.zeros(problem.n_classes)
+    if problem.worth(one, l).violation <= TOLERANCE:
+        return l
+    t, _ = choose(trace(problem, one, safe, none, l - safe), within=(0.0, 1.0))
+    return safe + t * (l - safe)
 
 
 def pooled(problem: Problem, prior: Prior, strength: float, start: Vector) -> Vector:

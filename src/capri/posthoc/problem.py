@@ -125,7 +125,8 @@ class Problem:
     def predict(self, m: Vector, l: Vector) -> NDArray[np.int64]:
         """argmax of m∘scores − l."""
         predictions = np.empty(self.n_samples, np.int64)
-        _kernels.predict(self.scores, m, l, predictions)
+        with _kernels.threads_for(self.scores):
+            _kernels.predict(self.scores, m, l, predictions)
         return predictions
 
     def confusion(self, m: Vector, l: Vector) -> NDArray[np.float64]:

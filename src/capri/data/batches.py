@@ -1,0 +1,91 @@
+"""Batches from memory: arrays that fit stay there as they are (uint8, float16), and augmentation is tensor algebra.
+
+No worker processes, no per-image Python. All randomness of an epoch comes from one generator, whose state a checkpoint
+can hold. With several processes each draws the same global batch and takes its share, so that the joined batch is the
+one that a single process would see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from capri._checks import InputError
+
+Batch = tuple[Tensor, Tensor]
+Augment = Callable[[int, torch.Generator], Callable[[Tensor, slice], Tensor]]
+
+
+def crop_flip(images: Tensor, top: Tensor, left: Tensor, flip: Tensor, pad: int) -> Tensor:
+    """Images (n, h, w, c), padded with zeros by `pad`, cut at (top, left) and mirrored where `flip`: one gather."""
+    n, height, width, _ = images.shape
+    padded = F.pad(images, (0, 0, pad, pad, pad, pad))
+    rows = top[:, None] + torch.arange(height)
+    columns = left[:, None] + torch.where(flip[:, None], torch.arange(width - 1, -1, -1), torch.arange(width))
+    return padded[torch.arange(n)[:, None, None], rows[:, :, None], columns[:, None, :]]
+
+
+def random_crop_flip(pad: int = 4) -> Augment:
+    """CIFAR's usual augmentation. Draws for a whole batch come first; a process applies them to its share."""
+
+    def draw(n: int, generator: torch.Generator) -> Callable[[Tensor, slice], Tensor]:
+        top, left = torch.randint(0, 2 * pad + 1, (2, n), generator=generator)
+        flip = torch.rand(n, generator=generator) < 0.5
+        return lambda images, share: crop_flip(images, top[share], left[share], flip[share], pad)
+
+    return draw
+
+
+def image_scaling(mean: Sequence[float], std: Sequence[float]) -> Callable[[Tensor], Tensor]:
+    """uint8 (n, h, w, c) to standard float (n, c, h, w), channels last in memory; mean, std: of images in [0, 1]."""
+    scale = 1 / (255 * torch.tensor(std))
+    shift = -torch.tensor(mean) / torch.tensor(std)
+    return lambda images: torch.addcmul(shift, images.float(), scale).permute(0, 3, 1, 2)
+
+
+class ArrayBatches:
+    """Batches (x, y) of arrays in memory; iterate once per epoch.
+
+    x: (n, …), y: (n,). generator: shuffles and augments where given; without it the order is as it is.
+    prepare: from a stored batch to what the model takes. batch_size: of all processes together.
+    """
+
+    def __init__(
+        self,
+        x: Tensor,
+        y: Tensor,
+        batch_size: int,
+        *,
+        prepare: Callable[[Tensor], Tensor] = Tensor.float,
+        generator: torch.Generator | None = None,
+        augment: Augment | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+    ):
+        if batch_size < world_size:
+            raise InputError(
+                f"batch_size is {batch_size} for {world_size} processes; give at least one sample to each."
+            )
+        if augment is not None and generator is None:
+            raise InputError("augment needs a generator to draw from; give generator=torch.Generator().")
+        self.x, self.y, self.batch_size = x, y, batch_size
+        self.prepare, self.generator, self.augment = prepare, generator, augment
+        self.share = slice(rank, None, world_size)
+
+    def __len__(self) -> int:
+        return -(-len(self.y) // self.batch_size)
+
+    def __iter__(self) -> Iterator[Batch]:
+        # A generator function: nothing is drawn before the first batch is asked for, so that a state restored
+        # after the iterator was made still counts.
+        n = len(self.y)
+        order = torch.arange(n) if self.generator is None else torch.randperm(n, generator=self.generator)
+        for batch in torch.split(order, self.batch_size):
+            mine = batch[self.share]
+            x = self.x[mine]
+            if self.augment is not None and self.generator is not None:
+                x = self.augment(len(batch), self.generator)(x, self.share)
+            yield self.prepare(x), self.y[mine]

@@ -1,0 +1,63 @@
+"""ImageNet-LT (Liu et al. 2019): 1,000 classes, 115,846 training images, 1,280 … 5 per class.
+
+The published list files name one image and its class per line; images stay in ImageNet's own folders:
+
+    root/ImageNet_LT_train.txt      train/n01440764/n01440764_190.JPEG 0
+    root/ImageNet_LT_val.txt        val/ILSVRC2012_val_00000293.JPEG 0
+    root/ImageNet_LT_test.txt
+    root/train/n01440764/*.JPEG  root/val/*.JPEG
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from capri._checks import InputError, Ints
+from capri.data.splits import Part, Splits
+
+N_CLASSES = 1000
+N_TRAIN = 115_846
+LISTS = {"train": "ImageNet_LT_train.txt", "val": "ImageNet_LT_val.txt", "test": "ImageNet_LT_test.txt"}
+URL = "https://liuziwei7.github.io/projects/LongTail.html"
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def imagenet_lt_counts() -> Ints:
+    """Training images per class, (1000,), as published."""
+    return np.array(json.loads(files("capri.data").joinpath("imagenet_lt_counts.json").read_text()), dtype=np.int64)
+
+
+def read_list(path: str | Path, root: str | Path, n_classes: int = N_CLASSES) -> Part:
+    """Image paths (n,) and labels (n,) of a list file; paths are relative to `root`."""
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(f"{file} is not there; the lists of ImageNet-LT are linked from {URL}.")
+    paths, labels = [], []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        name, _, label = line.strip().rpartition(" ")
+        if not name or not label.isdigit():
+            raise InputError(f"{file}, line {number}: {line!r} must read 'path/to/image.JPEG label'.")
+        paths.append(str(Path(root) / name))
+        labels.append(int(label))
+    if not paths:
+        raise InputError(f"{file} is empty; get it again from {URL}.")
+    return Part.of(np.array(paths), labels, n_classes, str(file))
+
+
+def load_imagenet_lt(root: str | Path, n_classes: int = N_CLASSES) -> Splits:
+    """The three parts, with image paths in place of images. `n_classes` below 1,000 serves trial trees."""
+    folder = Path(root)
+    missing = [name for name in LISTS.values() if not (folder / name).is_file()]
+    if missing:
+        raise InputError(
+            f"ImageNet-LT is not complete below {folder}: missing {', '.join(missing)}. The lists are linked from "
+            f"{URL}; the images are ImageNet's (ILSVRC 2012): unpack them as {folder}/train/<wnid>/*.JPEG and "
+            f"{folder}/val/*.JPEG."
+        )
+    parts = {split: read_list(folder / name, folder, n_classes) for split, name in LISTS.items()}
+    names = tuple(map(str, range(n_classes)))
+    return Splits(parts["train"], parts["val"], parts["test"], names, "official lists")

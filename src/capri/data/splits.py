@@ -1,0 +1,112 @@
+"""From raw training and test data to the three parts of an experiment: train, validation, test.
+
+Who validates? In this order: a share of the long-tailed training set (`val_fraction`, the 80/20 protocol of bilevel
+search), else the data set's own validation part, else half of the official test set, balanced; the other half is then
+the test set (the protocol of the paper's post-hoc tables, since head classes have no spare images at ρ = 100).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from capri._checks import InputError, Ints, check_labels, check_names
+from capri.data.noise import add_label_noise, draw_noise_rates, noise_attribute
+from capri.data.profiles import long_tail, split_halves, split_per_class
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Samples x (n, …) with labels y (n,) and their positions in the official order of the file they come from."""
+
+    x: NDArray[Any]
+    y: Ints
+    index: Ints
+
+    @classmethod
+    def of(cls, x: NDArray[Any], y: ArrayLike, n_classes: int, name: str) -> Part:
+        """A whole file, with checks."""
+        labels = check_labels(y, n_classes, len(x), name=f"labels of {name}")
+        return cls(x, labels, np.arange(len(labels)))
+
+    def take(self, positions: Ints) -> Part:
+        """Some of the samples."""
+        return Part(self.x[positions], self.y[positions], self.index[positions])
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """The parts of an experiment. noise: P(y ≠ y_clean) per class of the training labels, or None."""
+
+    train: Part
+    val: Part
+    test: Part
+    class_names: tuple[str, ...]
+    protocol: str
+    noise: NDArray[np.float64] | None = None
+
+    @property
+    def n_classes(self) -> int:
+        """K."""
+        return len(self.class_names)
+
+    @property
+    def train_counts(self) -> Ints:
+        """Observed training labels per class: what `freq` counts."""
+        return np.bincount(self.train.y, minlength=self.n_classes)
+
+
+def assemble(
+    train: Part,
+    test: Part,
+    class_names: Sequence[str],
+    *,
+    val: Part | None = None,
+    counts: ArrayLike | None = None,
+    val_fraction: float = 0.0,
+    noise: float = 0.0,
+    exclude_true: bool = False,
+    seed: int = 0,
+) -> Splits:
+    """Draw the long tail, add label noise, split: the same `seed` gives the same draw, with or without `val_fraction`.
+
+    counts: samples per class to draw from `train`; all where None. noise: the highest r_k; validation stays clean.
+    """
+    names = check_names(class_names, len(class_names))
+    draw_seed, split_seed, rate_seed, noise_seed = _streams(seed, 4)
+    drawn = train if counts is None else train.take(long_tail(train.y, counts, draw_seed))
+    noisy, attribute = drawn, None
+    if noise:
+        rates = draw_noise_rates(len(names), noise, rate_seed)
+        noisy = replace(drawn, y=add_label_noise(drawn.y, rates, noise_seed, exclude_true=exclude_true))
+        attribute = noise_attribute(rates, exclude_true=exclude_true)
+    if val_fraction:
+        kept, held = split_per_class(drawn.y, len(names), val_fraction, split_seed)
+        return _checked(Splits(noisy.take(kept), drawn.take(held), test, names, "per-class split of train", attribute))
+    if val is not None:
+        return _checked(Splits(noisy, val, test, names, "official validation part", attribute))
+    first, second = split_halves(test.y, len(names), split_seed)
+    return _checked(Splits(noisy, test.take(first), test.take(second), names, "balanced halves of test", attribute))
+
+
+def _checked(splits: Splits) -> Splits:
+    missing = np.flatnonzero(splits.train_counts == 0)
+    if missing.size:
+        k = int(missing[0])
+        raise InputError(
+            f"class {k} ({splits.class_names[k]!r}) has no training image; {missing.size} such class(es). "
+            "Check the data files, or use a milder profile or less label noise."
+        )
+    return splits
+
+
+def _streams(seed: int, n: int) -> list[int]:
+    """Independent seeds for independent draws, so that one draw does not shift the next."""
+    return [int(child.generate_state(1)[0]) for child in np.random.SeedSequence(seed).spawn(n)]

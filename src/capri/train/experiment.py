@@ -1,0 +1,130 @@
+"""From a config to its parts: data, network, strategy. Bilevel search and retraining build on the same three."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from torch import nn
+
+from capri._checks import InputError, Ints
+from capri.attributes import frequency
+from capri.data.batches import image_scaling, random_crop_flip
+from capri.data.cifar import RELEASES, load_cifar
+from capri.data.features import CLINC150, load_features
+from capri.data.imagenet_lt import MEAN, STD, load_imagenet_lt
+from capri.data.modules import ArrayDataModule, ImageDataModule, SplitsDataModule
+from capri.data.profiles import exponential_counts, step_counts
+from capri.data.splits import Part, Splits, assemble
+from capri.models import LinearHead, MLPHead, ResNet32, ResNet50
+from capri.policy import Policy
+from capri.strategy import Strategy
+from capri.train.config import Config, DataConfig, LossConfig
+
+
+def make_data(config: Config) -> SplitsDataModule:
+    """The data module of a run: which samples (seeded by data.seed) in which order (seeded by seed)."""
+    data, batch, seed = config.data, config.trainer.batch_size, config.seed
+    splits = make_splits(data)
+    if data.name == "imagenet-lt":
+        return ImageDataModule(splits, batch, seed, mean=MEAN, std=STD, size=data.image_size, workers=data.workers)
+    if data.name in ("cifar10-lt", "cifar100-lt"):
+        release = RELEASES[data.name.removesuffix("-lt")]
+        return ArrayDataModule(
+            splits,
+            batch,
+            seed,
+            prepare=image_scaling(release.mean, release.std),
+            augment=random_crop_flip() if data.augment else None,
+        )
+    return ArrayDataModule(splits, batch, seed)
+
+
+def make_splits(config: DataConfig) -> Splits:
+    """Read the files, draw the long tail, split."""
+    root = Path(config.root)
+    val: Part | None = None
+    if config.name == "imagenet-lt":
+        return load_imagenet_lt(root, config.n_classes)
+    if config.name in ("cifar10-lt", "cifar100-lt"):
+        train, test, names = load_cifar(config.name.removesuffix("-lt"), root, verify=config.verify)
+    else:
+        train, test, val, names = load_features(root / (config.file or CLINC150))
+    return assemble(
+        train,
+        test,
+        names,
+        val=val,
+        counts=profile_counts(config, train.y, len(names)),
+        val_fraction=config.val_fraction,
+        noise=config.noise,
+        exclude_true=config.noise_excludes_true,
+        seed=config.seed,
+    )
+
+
+def profile_counts(config: DataConfig, y: Ints, n_classes: int) -> Ints | None:
+    """Samples per class to draw; None for all of them.
+
+    CIFAR's classes keep their usual order, frequent to rare. CLINC150's are in alphabetical order of meaning, so theirs
+    is a seeded one.
+    """
+    if config.profile == "all":
+        return None
+    if config.profile == "counts":
+        if len(config.counts) != n_classes:
+            raise InputError(
+                f"data.counts has {len(config.counts)} entries for {n_classes} classes; give one per class."
+            )
+        return np.array(config.counts, dtype=np.int64)
+    n_max = config.n_max or int(np.bincount(y, minlength=n_classes).max())
+    make = exponential_counts if config.profile == "exponential" else step_counts
+    counts = make(n_max, n_classes, config.imbalance)
+    if config.name == "clinc150-lt":
+        counts = np.random.default_rng(config.seed).permutation(counts)
+    return counts
+
+
+def make_model(config: Config, splits: Splits) -> nn.Module:
+    """The network for these data."""
+    model, k = config.model, splits.n_classes
+    images = config.data.name in ("cifar10-lt", "cifar100-lt", "imagenet-lt")
+    if images != model.name.startswith("resnet"):
+        fitting = "resnet32 or resnet50" if images else "linear or mlp"
+        raise InputError(f"model.name is {model.name!r}, which does not take {config.data.name}; use {fitting}.")
+    if model.name == "resnet32":
+        return ResNet32(k, model.shortcut)
+    if model.name == "resnet50":
+        return ResNet50(k)
+    n_features = splits.train.x.shape[1]
+    if model.name == "linear":
+        return LinearHead(n_features, k)
+    return MLPHead(n_features, k, model.hidden, model.dropout)
+
+
+def make_strategy(config: LossConfig, splits: Splits) -> Strategy:
+    """The strategy to train with; the named losses are strategies of one loss."""
+    counts = splits.train_counts
+    if config.strategy == "ce":
+        return Strategy.of(splits.n_classes)
+    if config.strategy == "weighted":
+        return Strategy.weighted(config.weights or 1 / frequency(counts))
+    if config.strategy == "la":
+        return Strategy.logit_adjustment(counts, config.tau)
+    if config.strategy == "cdt":
+        return Strategy.cdt(counts, config.gamma)
+    if config.strategy == "vs":
+        return Strategy.vs(counts, config.tau, config.gamma)
+    return _policy_strategy(config, splits)
+
+
+def _policy_strategy(config: LossConfig, splits: Splits) -> Strategy:
+    if not config.policy:
+        raise InputError("loss.policy is empty; name the file that `capri tune -o policy.json` wrote.")
+    policy = Policy.load(config.policy)
+    if policy.class_names != splits.class_names:
+        raise InputError(
+            f"{config.policy} is of classes {', '.join(policy.class_names[:3])}, …, the data of "
+            f"{', '.join(splits.class_names[:3])}, …; tune a policy on the same classes in the same order."
+        )
+    return policy.strategy.transferred() if config.transfer == "inverse" else policy.strategy

@@ -1,0 +1,98 @@
+"""The parametric cross-entropy: one loss, of which the named ones are strategies.
+
+    ℓ(y, o) = ω_y · [ logsumexp_k(Δ_k o_k + l_k) − (Δ_y o_y + l_y) ]                 (`capri.strategy` owns the signs)
+
+Cross-entropy, weighted cross-entropy, logit adjustment (balanced softmax), CDT and VS are `Strategy`s of it. The mean
+over a batch divides by the number of samples; torch's own `weight=` divides by Σω and passes no gradient on to ω.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from capri._checks import InputError
+from capri.strategy import Strategy
+
+Reduction = Literal["mean", "sum", "none"]
+
+
+def parametric_cross_entropy(
+    logits: Tensor,
+    target: Tensor,
+    omega: Tensor | None = None,
+    l: Tensor | None = None,
+    delta: Tensor | None = None,
+    *,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """ℓ of each sample, (n,); differentiable in `logits`, `omega`, `l` and `delta`.
+
+    logits: (n, K); half precision is computed in single. target: (n,) class indices, or (n, K) probabilities q, which
+    give the expected loss Σ_k q_k ℓ(k, o). omega, l, delta: (K,), neutral (1, 0, 1) where None.
+    label_smoothing: ε mixes the target with the uniform distribution, q = (1 − ε)·1_y + ε/K.
+
+    >>> o = torch.tensor([[2.0, 0.0]])
+    >>> parametric_cross_entropy(o, torch.tensor([1]), l=torch.tensor([0.0, 2.0]))  # the offset levels the two classes
+    tensor([0.6931])
+    """
+    z = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+    if delta is not None:
+        z = z * delta
+    if l is not None:
+        z = z + l
+    soft = target.is_floating_point()
+    if omega is None:
+        return F.cross_entropy(
+            z, target.to(z.dtype) if soft else target, reduction="none", label_smoothing=label_smoothing
+        )
+    if not soft and label_smoothing == 0:
+        return F.cross_entropy(z, target, reduction="none") * omega[target]
+    q = target.to(z.dtype) if soft else F.one_hot(target, z.shape[1]).to(z.dtype)
+    if label_smoothing:
+        q = (1 - label_smoothing) * q + label_smoothing / z.shape[1]
+    return -(q * omega * F.log_softmax(z, dim=1)).sum(dim=1)
+
+
+class ParametricCrossEntropy(nn.Module):
+    """The loss of a `Strategy`, ready for a training loop. Neutral parts of the strategy cost nothing.
+
+    >>> loss = ParametricCrossEntropy(Strategy.logit_adjustment([900, 100]))
+    >>> loss(torch.zeros(1, 2), torch.tensor([1]))  # -log of the rare class's share
+    tensor(2.3026)
+    """
+
+    omega: Tensor | None
+    l: Tensor | None
+    delta: Tensor | None
+
+    def __init__(self, strategy: Strategy, *, label_smoothing: float = 0.0, reduction: Reduction = "mean"):
+        super().__init__()
+        if not 0 <= label_smoothing < 1:
+            raise InputError(f"label_smoothing is {label_smoothing}; it must lie in [0, 1).")
+        if reduction not in ("mean", "sum", "none"):
+            raise InputError(f"reduction is {reduction!r}; it must be 'mean', 'sum' or 'none'.")
+        self.strategy = strategy
+        self.label_smoothing = label_smoothing
+        self.reduction = reduction
+        for name, neutral in (("omega", 1.0), ("l", 0.0), ("delta", 1.0)):
+            values = getattr(strategy, name)
+            part = None if (values == neutral).all() else torch.as_tensor(values, dtype=torch.float32)
+            self.register_buffer(name, part)
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The loss, reduced as asked; the mean divides by the number of samples."""
+        losses = parametric_cross_entropy(
+            logits, target, self.omega, self.l, self.delta, label_smoothing=self.label_smoothing
+        )
+        if self.reduction == "none":
+            return losses
+        return losses.mean() if self.reduction == "mean" else losses.sum()
+
+    def extra_repr(self) -> str:
+        """Which parts are at work."""
+        parts = [name for name in ("omega", "l", "delta") if getattr(self, name) is not None]
+        return f"{self.strategy.n_classes} classes, {' and '.join(parts) or 'plain cross-entropy'}"

@@ -1,0 +1,146 @@
+"""The LightningModule: a network, the parametric loss, and class errors of validation each epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import lightning as L
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
+
+from capri.data.batches import Batch
+from capri.evaluation import STANDARD, evaluate_confusion
+from capri.objectives import FEW_SHOT, MANY_SHOT
+from capri.train.config import OptimizerConfig, ScheduleConfig
+from capri.train.losses import ParametricCrossEntropy
+from capri.train.schedules import learning_rate_factor
+
+
+class Classifier(L.LightningModule):
+    """Trains `model` with `loss`. After each epoch `record` holds the losses, validation objectives and class errors.
+
+    mixup: α of Beta(α, α); 0 is none. train_counts: (K,) for the many/medium/few-shot objectives.
+    """
+
+    train_sum: Tensor
+    val_sum: Tensor
+    confusion: Tensor
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: ParametricCrossEntropy,
+        *,
+        train_counts: NDArray[np.int64],
+        class_names: Sequence[str] | None = None,
+        optimizer: OptimizerConfig | None = None,
+        schedule: ScheduleConfig | None = None,
+        mixup: float = 0.0,
+        channels_last: bool = False,
+    ):
+        super().__init__()
+        self.model = model.to(memory_format=torch.channels_last) if channels_last else model  # type: ignore[call-overload]
+        self.loss = loss
+        self.train_counts, self.class_names = train_counts, class_names
+        self.optimizer, self.schedule = optimizer or OptimizerConfig(), schedule or ScheduleConfig()
+        self.mixup = mixup
+        self.record: dict[str, float] = {}
+        self.class_errors: list[float] = []
+        k = len(train_counts)
+        # Sums over an epoch: (loss, samples). Not persistent: a checkpoint falls between epochs.
+        self.register_buffer("train_sum", torch.zeros(2), persistent=False)
+        self.register_buffer("val_sum", torch.zeros(2), persistent=False)
+        self.register_buffer("confusion", torch.zeros(k, k, dtype=torch.long), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits, (n, K)."""
+        logits: Tensor = self.model(x)
+        return logits
+
+    def configure_optimizers(self) -> Any:
+        """The optimizer, and the schedule as a function of the step."""
+        optimizer = make_optimizer(self.parameters(), self.optimizer)
+        total = int(self.trainer.estimated_stepping_batches)
+        per_epoch = total // int(self.trainer.max_epochs or 1)
+        scheduler = LambdaLR(optimizer, lambda step: learning_rate_factor(self.schedule, step, total, per_epoch))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """The mean loss of a batch."""
+        x, y = batch
+        loss = self._mixed_loss(x, y) if self.mixup else self.loss(self(x), y)
+        self._add(self.train_sum, loss, len(y))
+        return loss
+
+    def _mixed_loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Mixup (Zhang et al. 2018): convex pairs of images, and the same mixture of their losses."""
+        alpha = torch.tensor(self.mixup)
+        share = torch.distributions.Beta(alpha, alpha).sample().to(x)
+        other = torch.randperm(len(y), device=y.device)
+        logits = self(torch.lerp(x[other], x, share))
+        mixed: Tensor = share * self.loss(logits, y) + (1 - share) * self.loss(logits, y[other])
+        return mixed
+
+    def on_validation_epoch_start(self) -> None:
+        """Count afresh."""
+        self.val_sum.zero_()
+        self.confusion.zero_()
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Add a batch to the confusion matrix."""
+        x, y = batch
+        logits = self(x)
+        self._add(self.val_sum, self.loss(logits, y), len(y))
+        k = len(self.confusion)
+        self.confusion += torch.bincount(y * k + logits.argmax(dim=1), minlength=k * k).view(k, k)
+
+    def on_validation_epoch_end(self) -> None:
+        """Objectives and class errors, by the core's own evaluation."""
+        confusion = self._total(self.confusion).double().cpu().numpy()
+        loss, n = self._total(self.val_sum).tolist()
+        values = evaluate_confusion(
+            confusion, objectives_for(self.train_counts), class_names=self.class_names, train_counts=self.train_counts
+        )
+        self.record = {"val_loss": loss / n} | {f"val_{name}": value for name, value in values.items()}
+        self.class_errors = (1 - np.diag(confusion) / confusion.sum(axis=1)).tolist()
+
+    def on_train_epoch_end(self) -> None:
+        """The mean training loss; a loss that is not finite ends the run before it is checkpointed."""
+        loss, n = self._total(self.train_sum).tolist()
+        self.train_sum.zero_()
+        if not np.isfinite(loss):
+            raise FloatingPointError(
+                f"the training loss is {loss} in epoch {self.current_epoch + 1}. Lower optimizer.lr "
+                f"({self.optimizer.lr}) or set trainer.gradient_clip; the checkpoint of the epoch before is intact."
+            )
+        self.record = {"train_loss": loss / n} | self.record
+
+    def _add(self, total: Tensor, mean_loss: Tensor, n: int) -> None:
+        total += torch.stack([mean_loss.detach().to(total) * n, total.new_tensor(n)])
+
+    def _total(self, values: Tensor) -> Tensor:
+        """Summed over all processes."""
+        return values if self.trainer.world_size == 1 else self.trainer.strategy.reduce(values.clone(), reduce_op="sum")
+
+
+def make_optimizer(parameters: Any, config: OptimizerConfig) -> torch.optim.Optimizer:
+    """SGD or AdamW as configured."""
+    if config.name == "adamw":
+        return torch.optim.AdamW(parameters, lr=config.lr, weight_decay=config.weight_decay)
+    return torch.optim.SGD(
+        parameters, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov, weight_decay=config.weight_decay
+    )
+
+
+def objectives_for(train_counts: NDArray[np.int64]) -> tuple[str, ...]:
+    """The core's objectives that these classes allow: a shot group without classes has no error."""
+    shots = {
+        "many": train_counts > MANY_SHOT,
+        "medium": (train_counts >= FEW_SHOT) & (train_counts <= MANY_SHOT),
+        "few": train_counts < FEW_SHOT,
+    }
+    return (*STANDARD, "mix:0.5", "macro_f1", "weighted_f1", *(name for name, inside in shots.items() if inside.any()))

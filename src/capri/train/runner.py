@@ -1,0 +1,154 @@
+"""A run from config to artefacts, in a folder of its own:
+
+    config.toml            the resolved settings
+    checkpoints/last.ckpt  at the end of each epoch; `--resume` goes on from it
+    metrics.csv            per epoch: losses, objectives on validation, learning rate, seconds
+    class_errors.csv       per epoch: validation error of each class
+    classes.csv            at the end: each class's samples, errors and last-layer norm
+    logits.npz             of validation and test, float16, ready for `capri tune`
+    model.safetensors      the network
+    summary.json           objectives on validation and test, time, versions, commit, seeds
+    curves.png             learning curves
+
+Test data are touched once, after the last epoch.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import TensorBoardLogger
+
+from capri._checks import InputError
+from capri._files import write_atomically
+from capri.data.modules import SplitsDataModule
+from capri.train import artefacts
+from capri.train.checkpoints import AtomicCheckpointIO
+from capri.train.config import Config
+from capri.train.experiment import make_data, make_model, make_strategy
+from capri.train.losses import ParametricCrossEntropy
+from capri.train.module import Classifier
+from capri.train.recorder import Recorder, RunProgress
+from capri.train.settings import build, differences, read_toml
+
+
+def run(config: Config, *, resume: bool = False) -> dict[str, Any]:
+    """Train as configured and write all artefacts; returns the summary. `resume` goes on from the last checkpoint."""
+    folder = Path(config.out)
+    _claim(folder, config, resume)
+    L.seed_everything(config.seed, verbose=False)
+    data = make_data(config)
+    splits = data.splits
+    strategy = make_strategy(config.loss, splits)
+    classifier = Classifier(
+        make_model(config, splits),
+        ParametricCrossEntropy(strategy, label_smoothing=config.loss.label_smoothing),
+        train_counts=splits.train_counts,
+        class_names=splits.class_names,
+        optimizer=config.optimizer,
+        schedule=config.schedule,
+        mixup=config.trainer.mixup,
+        channels_last=config.trainer.channels_last,
+    )
+    recorder = Recorder(folder, data.generator)
+    trainer = make_trainer(config, recorder)
+    if trainer.is_global_zero:
+        print(describe(config, data), flush=True)
+    with warnings.catch_warnings():
+        # Lightning's own use of torch, and its advice on workers, which batches from memory do not need.
+        warnings.filterwarnings("ignore", message=".*LeafSpec.*")
+        warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+        trainer.fit(classifier, datamodule=data, ckpt_path=recorder.path if resume and recorder.path.exists() else None)
+    if not trainer.is_global_zero:
+        return {}
+    return _finish(config, data, classifier, recorder)
+
+
+def make_trainer(config: Config, recorder: Recorder) -> L.Trainer:
+    """Lightning's trainer; our recorder writes metrics and checkpoints, so its own are off."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    settings = config.trainer
+    callbacks: list[Callback] = [recorder, *([RunProgress()] if sys.stdout.isatty() else [])]
+    return L.Trainer(
+        max_epochs=settings.max_epochs,
+        accelerator=settings.accelerator,
+        devices=settings.devices,
+        num_nodes=settings.num_nodes,
+        precision=settings.precision,
+        deterministic=settings.deterministic,
+        gradient_clip_val=settings.gradient_clip or None,
+        limit_train_batches=settings.limit_train_batches or None,
+        callbacks=callbacks,
+        plugins=[AtomicCheckpointIO()],
+        logger=TensorBoardLogger(recorder.folder, name="tensorboard", version="") if settings.tensorboard else False,
+        log_every_n_steps=1,
+        enable_checkpointing=True,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+    )
+
+
+def describe(config: Config, data: SplitsDataModule) -> str:
+    """What is about to run, in two lines."""
+    splits, counts = data.splits, data.splits.train_counts
+    return (
+        f"{config.data.name}: {len(splits.train):,} training samples ({counts.max():,} … {counts.min():,} per class, "
+        f"{splits.n_classes} classes), {len(splits.val):,} validation, {len(splits.test):,} test ({splits.protocol})\n"
+        f"{config.model.name}, {config.loss.strategy}, {config.trainer.max_epochs} epochs, seed {config.seed}, "
+        f"{torch.get_num_threads()} thread(s) → {config.out}"
+    )
+
+
+def _claim(folder: Path, config: Config, resume: bool) -> None:
+    """Write config.toml; refuse a folder of another run."""
+    path = folder / "config.toml"
+    started = (folder / "checkpoints" / "last.ckpt").exists()
+    if started and not resume:
+        raise InputError(f"{folder} holds a run already; go on with --resume, or choose another folder with --out.")
+    if started and path.exists():
+        before = build(Config, read_toml(path.read_text(encoding="utf-8"), str(path))).to_mapping()
+        changed = [name for name in differences(before, config.to_mapping()) if name not in ("out", "data.root")]
+        if changed:
+            raise InputError(
+                f"{folder} was started with other settings: {', '.join(changed)}. Resume with the same ones "
+                "(give no config and no --set, and its own are taken), or choose another folder with --out."
+            )
+    write_atomically(path, config.to_toml().encode())
+
+
+def _finish(config: Config, data: SplitsDataModule, classifier: Classifier, recorder: Recorder) -> dict[str, Any]:
+    """Logits, tables, weights, summary and curves."""
+    folder, splits, model = recorder.folder, data.splits, classifier.model
+    val, test = (artefacts.predict_logits(model, data.batches(part)) for part in (splits.val, splits.test))
+    norms = artefacts.last_layer_norms(model)
+    summary = {
+        "test": artefacts.objectives(splits.test, test, splits),
+        "val": artefacts.objectives(splits.val, val, splits),
+        "epochs": len(recorder.rows),
+        "seconds": recorder.rows[-1]["seconds"],
+        "protocol": splits.protocol,
+        "samples": {"train": len(splits.train), "val": len(splits.val), "test": len(splits.test)},
+        "seeds": {"run": config.seed, "data": config.data.seed},
+        "config_digest": config.digest(),
+        **artefacts.provenance(),
+        "config": config.to_mapping(),
+    }
+    card = {name: value for name, value in summary.items() if name not in ("versions", "machine")}
+    artefacts.write_logits(folder / "logits.npz", splits, val, test, norms, card)
+    artefacts.write_class_table(folder / "classes.csv", splits, val, test, norms)
+    artefacts.write_model(folder / "model.safetensors", model)
+    title = (
+        f"{config.data.name}, {config.model.name}, {config.loss.strategy}, preset {config.preset}, seed {config.seed}"
+    )
+    artefacts.plot_curves(recorder.rows, folder / "curves.png", title)
+    artefacts.write_json(folder / "summary.json", summary)
+    return summary
