@@ -173,7 +173,8 @@ TUNE = [
         "err[wolf]: no such class with samples; give an index 0 … 2 or a class name.",
     ),
     (["bare.npz", "--objective", "few"], "objective 'few' needs --class-counts: the training samples of each class."),
-    (["val.npz", "--method", "lda"], "Invalid value for '--method'"),
+    (["absent_file.npz", "--method", "lda"], "--method is 'lda'; it must be one of cap, plain, la, cdt, vs."),
+    (["val.npz", "--parameters", "omega"], "Invalid value for '--parameters'"),
     (["val.npz", "--objektive", "worst"], "No such option: --objektive"),
     ([], "Missing argument 'SCORES'"),
 ]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from capri._checks import InputError
 from capri.cli import display, options
 from capri.cli.classes import class_context, class_table
 from capri.cli.display import ClassRow
@@ -42,8 +43,9 @@ violates them least. 2: the input cannot be used; one line on stderr says why, a
 """
 
 Method = Annotated[
-    Literal["cap", "plain", "la", "cdt", "vs"],
+    str,
     typer.Option(
+        metavar="NAME",
         rich_help_panel=options.TUNING,
         help="`cap`: offsets are a map of class attributes; `plain`: each class has its own; "
         "`la`, `cdt`, `vs`: they follow class frequency.",
@@ -95,6 +97,7 @@ def tune(
     """
     if output is not None:
         check_output(output, [".json"])
+    check_method(method)
     known = {"weights": weights is not None, "groups": groups is not None}
     settings = {
         "objective": options.read_objective(objective, **known).name,
@@ -117,6 +120,14 @@ def tune(
     if output is not None:
         write_bytes(output, adjuster.policy_.to_json().encode())
     (_print_json if as_json else _print)(adjuster, samples, output)
+
+
+def check_method(name: str) -> None:
+    """Refuse a method that does not exist before any data are loaded."""
+    from capri.posthoc.methods import METHODS
+
+    if name not in METHODS:
+        raise InputError(f"--method is {name!r}; it must be one of {', '.join(METHODS)}.")
 
 
 def _fit(samples: Samples, settings: dict[str, Any], extra: dict[str, NDArray[np.float64]] | None) -> LogitAdjuster:
