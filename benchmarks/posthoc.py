@@ -249,7 +249,7 @@ def page(rows: Rows) -> str:
     """The rows as a page of the manual."""
     lines = [
         "# Speed\n",
-        "Made by `make bench` (`python benchmarks/posthoc.py`): ratios of two things in one run, 2 shared cores, best of",
+        "Made by `make bench` (`python benchmarks/posthoc.py`): ratios of two things in one run on 2 cores, best of",
         "interleaved repetitions (whole fits: once). In rows `a / b` a ratio above 1 says that `b` is faster.\n",
         "| what | against | ratio | to reach |",
         "| --- | --- | ---: | ---: |",

@@ -1,4 +1,4 @@
-"""The command line: `capri demo | tune | apply | evaluate | compare | fold | …`."""
+"""The command line: `capri demo | tune | apply | evaluate | compare | fold | train | theory`."""
 
 import sys
 from collections.abc import Sequence
@@ -9,9 +9,14 @@ from capri._checks import InputError
 from capri.cli import apply, compare, evaluate, fold, tune
 from capri.cli.demo import demo
 from capri.cli.messages import say
+from capri.theory.cli import theory
+from capri.train.cli import train
 
 #: What typer raises for an unknown option or a missing argument; it has no public name of its own.
 _UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
+
+#: Which extra brings what a command may miss.
+_EXTRAS = {"torch": "train", "lightning": "train", "PIL": "train", "matplotlib": "report", "pandas": "tables"}
 
 _app = typer.Typer(
     name="capri",
@@ -31,6 +36,9 @@ for _module, _command in (
 ):
     _app.command(epilog=_module.EXAMPLES)(_command)
 
+_app.command()(train)
+_app.command()(theory)
+
 
 @_app.callback()
 def _root() -> None:
@@ -44,6 +52,12 @@ def app(arguments: Sequence[str] | None = None) -> None:
         code = _app(given or ["--help"], standalone_mode=False)
     except InputError as error:
         say(error)
+        code = 2
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get((error.name or "").split(".")[0])
+        if extra is None:
+            raise
+        say(f"this command needs {error.name}, which is not installed: pip install 'capri[{extra}]'")
         code = 2
     except _UsageError as error:
         say(f"{error.format_message().rstrip('.')}. See `capri --help`.")
