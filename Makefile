@@ -28,7 +28,7 @@ docs: $(VENV)/.docs  ## the manual, in docs/_build/html
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
 
 bench: $(VENV)/.bench  ## speed against the alternatives, as ratios in one run
-	$(BIN)/python benchmarks/posthoc.py
+	$(BIN)/python benchmarks/posthoc.py --page docs/speed.md
 
 $(VENV)/bin/python:
 	@echo "capri: making the environment .venv"

@@ -1,15 +1,14 @@
 """How fast is the exact search? Ratios of two things in one run, never seconds.
 
-    make bench          # or: python benchmarks/posthoc.py [--json results.json] [--quick]
+    make bench          # or: python benchmarks/posthoc.py [--quick] [--page docs/speed.md]
 
-Timings are medians of interleaved repetitions, so that a busy machine slows both sides of a ratio alike. Peers that are
+Timings are the best of interleaved repetitions: on a busy machine the middle one measures the scheduler. Peers that are
 not installed (requirements/peers.txt, torch) are left out with a word.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import time
@@ -45,14 +44,14 @@ def long_tailed_scores(n: int, k: int, seed: int = 0) -> tuple[np.ndarray, np.nd
 
 
 def interleaved(first: Callable[[], object], second: Callable[[], object], repeats: int) -> tuple[float, float]:
-    """Median seconds of each, measured in turns."""
+    """Least seconds of each, measured in turns: what the work takes when nothing else gets in its way."""
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(repeats):
         for side, function in enumerate((first, second)):
             start = time.perf_counter()
             function()
             times[side].append(time.perf_counter() - start)
-    return float(np.median(times[0])), float(np.median(times[1]))
+    return min(times[0]), min(times[1])
 
 
 def line_of(problem: Problem, g: np.ndarray) -> Callable[[], object]:
@@ -246,9 +245,22 @@ def start_up() -> Rows:
     return [("import and a small pooled fit, second run", note, first / second, "< 2 s")]
 
 
+def page(rows: Rows) -> str:
+    """The rows as a page of the manual."""
+    lines = [
+        "# Speed\n",
+        "Made by `make bench` (`python benchmarks/posthoc.py`): ratios of two things in one run on 2 cores, best of",
+        "interleaved repetitions (whole fits: once). In rows `a / b` a ratio above 1 says that `b` is faster.\n",
+        "| what | against | ratio | to reach |",
+        "| --- | --- | ---: | ---: |",
+    ]
+    lines += [f"| {what} | {against} | {ratio:.2f} | {target} |" for what, against, ratio, target in rows]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="also write the rows to this file")
+    parser.add_argument("--page", type=Path, help="also write the rows as Markdown to this file")
     parser.add_argument("--quick", action="store_true", help="smaller sizes, for a first look")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -257,10 +269,8 @@ def main() -> None:
     for what, against, ratio, target in rows:
         table.add_row(what, against, f"{ratio:.2f}", target)
     Console(width=150).print(table)
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        keys = ("what", "against", "ratio", "target")
-        arguments.json.write_text(json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=1) + "\n")
+    if arguments.page:
+        arguments.page.write_text(page(rows))
 
 
 if __name__ == "__main__":

@@ -14,8 +14,7 @@ from capri import AbsentClassWarning, InputError, as_objective, exact_line_searc
 from capri.constraints import as_constraint
 from capri.forms import ClassContext, on_confusion
 from capri.objectives import confusion_objective, expected_cost
-from capri.posthoc.line import Line, Parabola, choose, trace
-from capri.posthoc.problem import Problem
+from capri.posthoc.line import Line, choose
 
 
 def squares(errors):
@@ -355,25 +354,6 @@ class TestPlateaus:
         t, worth = choose(line)
         assert t == 2.5
         assert worth == (0.1, 0.2)
-
-    def test_a_penalty_moves_the_point_to_its_vertex_but_keeps_off_the_ends(self):
-        line = Line(np.array([0.0, 1.0, 2.0]), np.array([9.0, 0.0, 0.0, 9.0]), np.zeros(4))
-        assert choose(line, penalty=Parabola(1.0, -0.8, 0.0))[0] == pytest.approx(0.4)
-        assert choose(line, penalty=Parabola(1.0, 0.5, 0.0))[0] == pytest.approx(0.1)
-        t, worth = choose(line, penalty=Parabola(1.0, -3.8, 1.0))
-        assert t == pytest.approx(1.9)
-        assert worth.value == pytest.approx(1.9**2 - 3.8 * 1.9 + 1)
-
-    def test_the_penalty_s_optimum_is_that_of_a_fine_grid(self, rng):
-        y = rng.integers(0, 3, 60)
-        problem = Problem(rng.normal(size=(60, 3)) + np.eye(3)[y], y)
-        one, none, g = np.ones(3), np.zeros(3), np.array([1.0, -0.5, 0.2])
-        parabola = Parabola(0.3, -0.4, 0.1)
-        t, worth = choose(trace(problem, one, none, none, g), penalty=parabola)
-        brute = BruteForce(Case(problem.scores, y, g, none, one, none, None), "balanced")
-        grid = [brute(s)[1] + parabola(s) for s in np.linspace(-4, 4, 4001)]
-        assert worth.value == pytest.approx(problem.worth(one, t * g).value + parabola(t))
-        assert worth.value <= min(grid) + 0.01  # the margin at the ends of plateaus
 
 
 class TestMistakes:

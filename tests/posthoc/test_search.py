@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 
-from capri.posthoc.line import Parabola
 from capri.posthoc.problem import Problem, Worth
 from capri.posthoc.search import MULTIPLIER_LIMIT, Space, exact_search, line_step
 
@@ -111,18 +110,6 @@ class TestSearch:
         found = exact_search(Problem(tail.scores, tail.y), Space.of(columns), max_rounds=2)
         assert found.l[7] != 0
         assert (found.l[[3, 11, 18]] == found.l[7]).all()
-
-    def test_a_penalty_is_part_of_what_is_minimised(self, tail):
-        problem, space = Problem(tail.scores, tail.y), Space.of(np.log(tail.counts)[:, None])
-
-        def ridge(strength):
-            return lambda w, step: Parabola(*(strength * np.array([step @ step, 2 * w @ step, w @ w])))
-
-        free, held = exact_search(problem, space), exact_search(problem, space, penalty=ridge(0.2))
-        assert 0 < abs(held.w[0]) < abs(free.w[0])
-        value = problem.worth(held.m, held.l).value + 0.2 * held.w[0] ** 2
-        assert held.worth.value == pytest.approx(value)
-        assert value <= problem.worth(free.m, free.l).value + 0.2 * free.w[0] ** 2
 
     def test_a_space_without_directions_stays_where_it_is(self, tail):
         found = exact_search(Problem(tail.scores, tail.y), Space.of(np.zeros((5, 0))))

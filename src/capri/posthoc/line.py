@@ -24,7 +24,6 @@ from capri.posthoc.problem import TOLERANCE, Problem, Vector, Worth, check_direc
 Interval: TypeAlias = tuple[float, float]
 EVERYWHERE: Interval = (-np.inf, np.inf)
 RESOLUTION = 1e-9  # plateaus narrower than this share of t are rounding and hold no point that argmax sees
-MARGIN = 0.1  # share of a plateau to keep from its ends where a penalty pulls towards one of them
 
 
 class Line(NamedTuple):
@@ -34,18 +33,6 @@ class Line(NamedTuple):
     breakpoints: Vector
     values: Vector
     violations: Vector
-
-
-class Parabola(NamedTuple):
-    """A penalty a t² + b t + c along a line."""
-
-    a: float
-    b: float
-    c: float
-
-    def __call__(self, t: Any) -> Any:
-        """Its value at t."""
-        return (self.a * t + self.b) * t + self.c
 
 
 # -- from a direction to a line --------------------------------------------------------------------------------------
@@ -203,37 +190,38 @@ def _call_on_confusions(
 # -- from a line to a point ------------------------------------------------------------------------------------------
 
 
-def choose(line: Line, within: Interval = EVERYWHERE, penalty: Parabola | None = None) -> tuple[float, Worth]:
-    """The best point of a line: least violation, then least objective (plus penalty); among equals the widest plateau,
+def choose(line: Line, within: Interval = EVERYWHERE) -> tuple[float, Worth]:
+    """The best point of a line: least violation, then least objective; among equals the middle of the widest plateau,
     then the nearest to 0. An outermost, infinite plateau is entered by a median gap, and only if nothing equals it."""
     left = np.clip(np.concatenate([[-np.inf], line.breakpoints]), *within)
     right = np.clip(np.concatenate([line.breakpoints, [np.inf]]), *within)
     with np.errstate(invalid="ignore"):
         width = right - left
     real = width > RESOLUTION * np.maximum(_unit(line.breakpoints), np.minimum(np.abs(left), np.abs(right)))
-    if not real.any():
-        return 0.0, Worth(np.inf, np.inf)
-    finite = real & np.isfinite(width)
-    gap = float(np.median(width[finite])) if finite.any() else 1.0
-    t = _points(left, right, gap, penalty)
-    value = line.values if penalty is None else line.values + penalty(t)
     candidates = np.flatnonzero(real)
-    candidates = candidates[line.violations[candidates] <= line.violations[candidates].min() + TOLERANCE]
-    candidates = candidates[value[candidates] <= value[candidates].min() + TOLERANCE]
-    breadth = np.where(np.isfinite(width), np.minimum(width, _spread(line.breakpoints)), 0.0)
-    best = min(candidates.tolist(), key=lambda j: (-breadth[j], abs(t[j]), j))
-    return float(t[best]), Worth(float(line.violations[best]), float(value[best]))
+    if len(candidates) == 0:
+        return 0.0, Worth(np.inf, np.inf)
+    for key in (line.violations, line.values):
+        candidates = candidates[key[candidates] <= key[candidates].min() + TOLERANCE]
+    finite = candidates[np.isfinite(width[candidates])]
+    if len(finite):
+        middle = (left[finite] + right[finite]) / 2
+        breadth = np.minimum(width[finite], _spread(line.breakpoints))
+        best = int(np.lexsort((finite, np.abs(middle), -breadth))[0])
+        at, t = int(finite[best]), float(middle[best])
+    else:
+        bounded = real & np.isfinite(width)
+        gap = float(np.median(width[bounded])) if bounded.any() else 1.0
+        entries = [_enter(float(left[j]), float(right[j]), gap) for j in candidates]
+        t, at = min(zip(entries, candidates.tolist(), strict=True), key=lambda e: (abs(e[0]), e[1]))
+    return t, Worth(float(line.violations[at]), float(line.values[at]))
 
 
-def _points(left: Vector, right: Vector, gap: float, penalty: Parabola | None) -> Vector:
-    """Where on each plateau to stand: its middle, or the penalty's vertex kept off its ends."""
-    low, high = np.where(np.isfinite(left), left, right - 2 * gap), np.where(np.isfinite(right), right, left + 2 * gap)
-    if not np.isfinite(low[0]):  # no breakpoint at all
-        low, high = np.array([-gap]), np.array([gap])
-    if penalty is None or penalty.a <= 0:
-        return (low + high) / 2
-    inset = MARGIN * (high - low)
-    return np.clip(-penalty.b / (2 * penalty.a), low + inset, high - inset)
+def _enter(left: float, right: float, gap: float) -> float:
+    """A point on an infinite plateau."""
+    if np.isfinite(left):
+        return left + gap
+    return right - gap if np.isfinite(right) else 0.0
 
 
 def _bulk(breakpoints: Vector) -> Interval:

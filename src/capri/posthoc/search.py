@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capri.posthoc.line import EVERYWHERE, Interval, Parabola, choose, trace
+from capri.posthoc.line import EVERYWHERE, Interval, choose, trace
 from capri.posthoc.problem import Problem, Vector, Worth
 
 MULTIPLIER_LIMIT = 5.0  # 1/5 ≤ Δ_k ≤ 5: post-hoc multipliers stretch logits without end if nothing stops them
@@ -79,11 +79,10 @@ def exact_search(
     *,
     max_rounds: int = 10,
     seed: int = 0,
-    penalty: Callable[[Vector, Vector], Parabola] | None = None,
 ) -> Found:
-    """The best of several starts. `penalty(w, step)` adds a parabola along each line (partial pooling)."""
+    """The best of several starts."""
     starts = starts or [np.zeros(space.size)]
-    found = [_descend(problem, space, start, max_rounds, np.random.default_rng(seed), penalty) for start in starts]
+    found = [_descend(problem, space, start, max_rounds, np.random.default_rng(seed)) for start in starts]
     best = found[0]
     for other in found[1:]:
         if other.worth.better_than(best.worth):
@@ -97,20 +96,19 @@ def _descend(
     start: Vector,
     max_rounds: int,
     rng: np.random.Generator,
-    penalty: Callable[[Vector, Vector], Parabola] | None,
 ) -> Found:
     w = start.astype(np.float64)
-    worth = _worth(problem, space, w, penalty)
+    worth = problem.worth(*space.adjustment(w))
     lines, reason = 0, f"{max_rounds} rounds done"
     for _ in range(max_rounds):
         before = w.copy()
         for step in _round(space.size, rng):
-            w, worth = line_step(problem, space, w, worth, step, penalty)
+            w, worth = line_step(problem, space, w, worth, step)
             lines += 1
         if np.array_equal(before, w):
             reason = "no line improves"
             break
-        w, worth = line_step(problem, space, w, worth, w - before, penalty)  # on along the whole round's step
+        w, worth = line_step(problem, space, w, worth, w - before)  # on along the whole round's step
         lines += 1
     return Found(w, *space.adjustment(w), worth, lines, reason)
 
@@ -128,25 +126,16 @@ def line_step(
     w: Vector,
     worth: Worth,
     step: Vector,
-    penalty: Callable[[Vector, Vector], Parabola] | None = None,
 ) -> tuple[Vector, Worth]:
     """One exact line search from w along `step`; w moves only if `predict` agrees that it is better."""
     m, l = space.adjustment(w)
     h, g = space.direction(step)
-    parabola = None if penalty is None else penalty(w, step)
-    t, promised = choose(trace(problem, m, l, h, g), _limits(m, h), parabola)
+    t, promised = choose(trace(problem, m, l, h, g), _limits(m, h))
     if not promised.better_than(worth):
         return w, worth
     there = w + t * step
-    reached = _worth(problem, space, there, penalty)
+    reached = problem.worth(*space.adjustment(there))
     return (there, reached) if reached.better_than(worth) else (w, worth)
-
-
-def _worth(problem: Problem, space: Space, w: Vector, penalty: Callable[[Vector, Vector], Parabola] | None) -> Worth:
-    worth = problem.worth(*space.adjustment(w))
-    if penalty is None:
-        return worth
-    return worth._replace(value=worth.value + penalty(w, np.zeros_like(w)).c)
 
 
 def _limits(m: Vector, h: Vector) -> Interval:

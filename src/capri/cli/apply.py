@@ -1,0 +1,85 @@
+"""`capri apply`: scores and a policy in, decisions out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from capri.cli import display, options
+from capri.cli.inputs import Source, read_samples
+from capri.cli.messages import spoken_warnings
+from capri.cli.tables import check_output, encode, write_bytes
+from capri.policy import Policy
+
+EXAMPLES = """
+**Examples**
+
+    capri apply test.npz policy.json -o predictions.csv
+
+    capri apply test.parquet policy.json --adjusted adjusted.npz -o predictions.parquet
+
+    capri apply test.npy policy.json > predictions.csv
+
+Whether the scores are logits or probabilities is known from the policy. Columns with class names are put in the
+policy's order; columns without are taken to be in it.
+"""
+
+
+def apply(
+    scores: options.ScoresFile,
+    policy: options.PolicyFile,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            rich_help_panel=options.OUTPUT,
+            help="Predicted classes: .csv, .parquet or .npz; as CSV on stdout if not given.",
+        ),
+    ] = None,
+    adjusted: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", rich_help_panel=options.OUTPUT, help="Adjusted scores too: .npz, .npy or .safetensors."
+        ),
+    ] = None,
+    scores_key: options.ScoresKey = None,
+    label_key: options.LabelKey = None,
+    class_names: options.ClassNames = None,
+    as_json: options.Json = False,
+) -> None:
+    """Decide by a policy: the predicted class of every sample."""
+    if output is not None:
+        check_output(output, [".csv", ".parquet", ".npz"])
+    if adjusted is not None:
+        check_output(adjusted, [".npz", ".npy", ".safetensors"])
+    with spoken_warnings():
+        rule = Policy.load(policy)
+        source = Source(scores, scores_key, label_key, class_names=class_names)
+        source = replace(source, policy_names=rule.class_names, with_labels=False)
+        samples = read_samples(source).ordered_as(rule.class_names)
+        values = rule.apply(samples.scores)
+    names = np.asarray(samples.class_names)
+    chosen = values.argmax(axis=1)
+    columns = {"prediction": names[chosen]}
+    # Everything is encoded before anything is written: a failure leaves no file behind.
+    contents = {output: encode(output or Path("-.csv"), columns)}
+    if adjusted is not None:
+        named = {} if adjusted.suffix.lower() == ".safetensors" else {"class_names": names}
+        contents[adjusted] = encode(adjusted, {"scores": values, **named})
+    for path, content in contents.items():
+        if path is not None:
+            write_bytes(path, content)
+    changed = int((chosen != samples.scores.argmax(axis=1)).sum())
+    if as_json:
+        summary = {"n_samples": len(chosen), "changed": changed, "output": output and str(output)}
+        display.print_json(summary | ({} if output else {"predictions": names[chosen]}))
+    elif output is None:
+        typer.echo(contents[None].decode(), nl=False)
+    else:
+        typer.echo(f"{len(chosen):,} predictions, {changed:,} of them changed by the policy: {output}")

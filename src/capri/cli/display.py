@@ -1,0 +1,162 @@
+"""Tables for people and JSON for machines; no arithmetic beyond means."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from capri.cli.comparison import UNADJUSTED, Comparison, Figures
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """One class: its errors before and, where a policy is at hand, after."""
+
+    name: str
+    samples: float
+    train_count: float | None
+    before: float | None
+    after: float | None = None
+
+
+def print_json(content: Mapping[str, Any]) -> None:
+    """JSON on stdout; what is undefined becomes null."""
+    print(json.dumps(_plain(content), indent=1, ensure_ascii=False))
+
+
+def objectives_table(
+    before: Mapping[str, float], after: Mapping[str, float] | None, tuned: str | None, heading: str = "after"
+) -> Table:
+    """Objectives before and after; the tuned one stands out."""
+    table = _table("objective", "before" if after else "error")
+    if after is not None:
+        for name in (heading, "change"):
+            table.add_column(name, justify="right")
+    for name, value in before.items():
+        cells = [Text(name), Text(percent(value))]
+        if after is not None:
+            cells += [Text(percent(after[name])), Text(change(value, after[name]))]
+        table.add_row(*cells, style="bold" if name == tuned else None)
+    return table
+
+
+def classes_table(rows: Sequence[ClassRow], *, title: str, after: bool, heading: str = "after") -> Table:
+    """Errors by class."""
+    table = _table("class", "samples")
+    table.title, table.title_justify = title, "left"
+    counted = any(row.train_count is not None for row in rows)
+    for name in (*(["trained on"] if counted else []), *(["before", heading, "change"] if after else ["error"])):
+        table.add_column(name, justify="right")
+    for row in rows:
+        cells = [Text(row.name), Text(f"{row.samples:g}")]
+        cells += [Text("–" if row.train_count is None else f"{row.train_count:g}")] if counted else []
+        cells += [Text(percent(row.before))]
+        cells += [Text(percent(row.after)), Text(change(row.before, row.after))] if after else []
+        table.add_row(*cells)
+    return table
+
+
+def comparison_table(objective: str, figures: Mapping[str, Figures]) -> Table:
+    """One objective: methods by row, means and deviations over splits; the best held-out mean stands out."""
+    table = _table("method", "held out", "minus unadjusted", "tuned on")
+    if objective != "balanced":
+        table.add_column("balanced, held out", justify="right")
+    table.title, table.title_justify = f"tuned for {objective}", "left"
+    best = min(np.mean(f.test) for f in figures.values())
+    for method, row in figures.items():
+        cells = [Text(method), Text(spread(row.test)), Text(_paired(figures, method)), Text(spread(row.validation))]
+        cells += [Text(spread(row.balanced))] if objective != "balanced" else []
+        table.add_row(*cells, style="bold" if np.mean(row.test) <= best + 1e-12 else None)
+    return table
+
+
+def comparison_json(result: Comparison) -> dict[str, Any]:
+    """Figures of every split, with mean and deviation of the held-out objective."""
+    return {
+        objective: {
+            method: {
+                "mean": float(np.mean(f.test)),
+                "deviation": float(np.std(f.test, ddof=1)) if len(f.test) > 1 else None,
+                "n": len(f.test),
+                "test": f.test,
+                "validation": f.validation,
+                "balanced": f.balanced,
+            }
+            for method, f in figures.items()
+        }
+        for objective, figures in result.items()
+    }
+
+
+def class_json(rows: Sequence[ClassRow], *, after: bool) -> list[dict[str, Any]]:
+    """Errors by class, in the order of the columns."""
+    content = [asdict(row) for row in rows]
+    return content if after else [{key: v for key, v in row.items() if key != "after"} for row in content]
+
+
+def worst_first(rows: Sequence[ClassRow], limit: int) -> list[ClassRow]:
+    """The classes that are among the `limit` worst before or after, the worst before first; all where limit is 0."""
+    by_before = sorted(rows, key=lambda row: -(row.before or 0.0))
+    if limit == 0:
+        return by_before
+    by_after = sorted(rows, key=lambda row: -(row.after or 0.0)) if any(r.after is not None for r in rows) else []
+    kept = {row.name for row in (*by_before[:limit], *by_after[:limit])}
+    return [row for row in by_before if row.name in kept]
+
+
+def percent(value: float | None) -> str:
+    """0.1234 as 12.3; undefined as a dash."""
+    return "–" if value is None or math.isnan(value) else f"{100 * value:.1f}"
+
+
+def change(before: float | None, after: float | None) -> str:
+    """The difference with its sign."""
+    if before is None or after is None:
+        return "–"
+    return f"{100 * (after - before):+.1f}"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean ± standard deviation, in percent."""
+    deviation = f" ± {100 * np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
+    return f"{100 * np.mean(values):.1f}{deviation}"
+
+
+def _paired(figures: Mapping[str, Figures], method: str) -> str:
+    """Mean ± deviation of the differences to the unadjusted scores on the same splits."""
+    if method == UNADJUSTED or UNADJUSTED not in figures:
+        return "–"
+    differences = np.subtract(figures[method].test, figures[UNADJUSTED].test)
+    return ("+" if differences.mean() > 0 else "") + spread(differences.tolist())
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column(first, overflow="fold")
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def stdout() -> Console:
+    """Where tables go."""
+    return Console(highlight=False, soft_wrap=True)

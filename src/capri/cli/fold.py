@@ -1,0 +1,57 @@
+"""`capri fold`: a policy into the last layer of a model, so that serving costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from capri._checks import InputError
+from capri.cli import options
+from capri.cli.tables import check_output, encode, is_table, open_archive, write_bytes
+from capri.policy import Policy
+
+KINDS = (".safetensors", ".npz")
+EXAMPLES = """
+**Examples**
+
+    capri fold model.safetensors policy.json --weight-key fc.weight --bias-key fc.bias -o folded.safetensors
+
+All other arrays are copied as they are. Number types are kept.
+"""
+
+
+def fold(
+    layer: Annotated[
+        Path,
+        typer.Argument(metavar="LAYER", show_default=False, help="Weights of the model: .safetensors or .npz."),
+    ],
+    policy: options.PolicyFile,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", show_default=False, help="Where to write the new weights.")
+    ],
+    weight_key: Annotated[str, typer.Option(metavar="KEY", help="Key of the last layer's weight, (K, n).")] = "weight",
+    bias_key: Annotated[str, typer.Option(metavar="KEY", help="Key of its bias, (K,).")] = "bias",
+) -> None:
+    """Put a policy's offsets and multipliers into a linear layer: o = W x + b becomes Δ∘(W x + b) − l."""
+    from capri.posthoc import fold as fold_layer
+
+    check_output(output, KINDS)
+    if is_table(layer):
+        raise InputError(f"{layer}: holds columns, not a layer; use {' or '.join(KINDS)}.")
+    archive, rule = open_archive(layer), Policy.load(policy)
+    for option, key in (("--weight-key", weight_key), ("--bias-key", bias_key)):
+        _check_key(key, option, archive.names, layer)
+    arrays = {name: archive.get(name) for name in archive.names}
+    pair = (arrays[weight_key], arrays[bias_key])
+    for key, old, new in zip((weight_key, bias_key), pair, fold_layer(pair, rule), strict=True):
+        arrays[key] = new.astype(old.dtype)
+    write_bytes(output, encode(output, arrays, archive.notes))
+    typer.echo(f"The policy is part of {weight_key} and {bias_key} now: {output}")
+
+
+def _check_key(key: str, option: str, names: Sequence[str], path: Path) -> None:
+    if key not in names:
+        raise InputError(f"{path}: {option} is {key!r}, which is not in the file; it holds {', '.join(names)}.")

@@ -1,0 +1,272 @@
+"""From files and options to scores, labels and class names: the command line's conventions.
+
+Archives: scores under `scores`, `logits`, `proba` (or any of these after `val_`), labels under the matching `y` or
+`labels`, and, where present, `class_names` and `train_counts` or `class_counts`. Tables: score columns `score_<class>`,
+or else every column but the label, which is `label` or `y`. Labels are class names, or positions 0 … K − 1.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capri._checks import InputError, Ints, check_counts, check_labels, check_names, check_scores, short
+from capri.cli.classes import COUNT_KEYS, NAME_KEYS, class_numbers, class_texts
+from capri.cli.tables import ONLY, Archive, is_table, open_archive, open_table
+
+SCORE_KEYS = tuple(prefix + key for prefix in ("", "val_") for key in ("scores", "logits", "proba", "probabilities"))
+LABEL_KEYS = ("label", "y", "labels", "y_true")
+SCORE_PREFIX = "score_"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where to look: a file, and what the user said about it."""
+
+    path: Path
+    scores_key: str | None = None
+    label_key: str | None = None
+    label_file: Path | None = None
+    class_names: str | None = None
+    class_counts: str | None = None
+    policy_names: tuple[str, ...] | None = None  # stand in where the file names no classes
+    with_labels: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Scores (n_samples, K), labels as column indices where there are any, and what is known of the classes."""
+
+    origin: str
+    scores: NDArray[Any]
+    labels: Ints | None
+    class_names: tuple[str, ...]
+    named: bool  # or are the names just column numbers?
+    class_counts: NDArray[np.float64] | None
+
+    @property
+    def n_classes(self) -> int:
+        """K."""
+        return self.scores.shape[1]
+
+    def require_labels(self) -> Ints:
+        """The labels, or an error that says how to give them."""
+        if self.labels is None:
+            raise InputError(
+                f"{self.origin}: no labels found; name their key or column with --label-key "
+                f"({', '.join(LABEL_KEYS)} are found without), or give --labels FILE."
+            )
+        return self.labels
+
+    def ordered_as(self, names: tuple[str, ...]) -> Samples:
+        """The same samples with columns in the order of a policy's classes; by position where either has no names."""
+        if self.n_classes != len(names):
+            raise InputError(
+                f"{self.origin}: {self.n_classes} score columns, but the policy has {len(names)} classes; "
+                "give scores of the model that it was tuned for."
+            )
+        if self.class_names == names or not self.named or names == check_names(None, len(names)):
+            return self
+        for name in names:
+            _existing(name, self.class_names, self.origin, "a class of the policy")
+        order = np.array([self.class_names.index(name) for name in names])
+        return replace(
+            self,
+            scores=self.scores[:, order],
+            labels=None if self.labels is None else np.argsort(order)[self.labels],
+            class_names=names,
+            class_counts=None if self.class_counts is None else self.class_counts[order],
+        )
+
+    def describe(self) -> str:
+        """One line for the top of a report."""
+        return f"{self.origin} · {len(self.scores):,} samples · {self.n_classes} classes"
+
+
+class _Parts(NamedTuple):
+    """What a file says, as it says it."""
+
+    origin: str
+    scores: NDArray[Any]
+    labels: Sequence[Any] | None
+    class_names: Sequence[Any] | None
+    class_counts: NDArray[Any] | None
+
+
+def read_samples(source: Source) -> Samples:
+    """Everything that the file and the options say, checked."""
+    parts = _from_table(source) if is_table(source.path) else _from_archive(source)
+    scores = check_scores(parts.scores, parts.origin)
+    labels = parts.labels if source.label_file is None else _labels_of(source.label_file, source.label_key)
+    known = parts.class_names
+    if known is None and source.policy_names is not None and len(source.policy_names) == scores.shape[1]:
+        known = source.policy_names
+    names = check_names(known, scores.shape[1])
+    counts = parts.class_counts
+    if source.class_counts is not None:
+        counts = class_numbers(source.class_counts, "--class-counts", names)
+    return Samples(
+        origin=parts.origin,
+        scores=scores,
+        labels=_as_indices(labels, known, scores.shape) if source.with_labels and labels is not None else None,
+        class_names=names,
+        named=parts.class_names is not None,
+        class_counts=None if counts is None else check_counts(counts, len(names)),
+    )
+
+
+def warn_if_probabilities(samples: Samples) -> None:
+    """Rows that sum to 1 are not logits."""
+    head = samples.scores[:1000].astype(np.float64)
+    if head.min() >= 0 and np.allclose(head.sum(axis=1), 1, atol=1e-3):
+        warnings.warn(f"{samples.origin}: rows sum to 1, as probabilities do; add --proba if they are.", stacklevel=2)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Archives
+
+
+def _from_archive(source: Source) -> _Parts:
+    archive = open_archive(source.path)
+    key = _scores_key(archive, source.path, source.scores_key)
+    label_key = None if source.label_file else _label_key(archive, source.path, key, source.label_key)
+    names, counts = _first(archive, NAME_KEYS), _first(archive, COUNT_KEYS)
+    return _Parts(
+        origin=str(source.path) if key == ONLY else f"{source.path}: {key}",
+        scores=archive.get(key),
+        labels=None if label_key is None else _flat(archive.get(label_key), f"{source.path}: {label_key}"),
+        class_names=(names if names is None else names.tolist())
+        if source.class_names is None
+        else class_texts(source.class_names, "--class-names"),
+        class_counts=counts,
+    )
+
+
+def _scores_key(archive: Archive, path: Path, wanted: str | None) -> str:
+    if archive.names == [ONLY]:
+        return ONLY
+    if wanted is not None:
+        return _existing(wanted, archive.names, path, "--scores-key")
+    known = [key for key in SCORE_KEYS if key in archive.names]
+    if len(known) == 1:
+        return known[0]
+    shown = ", ".join(archive.names) or "nothing"
+    problem = f"holds scores under {' and '.join(known)}" if known else f"holds no scores under {SCORE_KEYS[0]}"
+    raise InputError(f"{path}: {problem} (it holds {shown}); choose with --scores-key KEY.")
+
+
+def _label_key(archive: Archive, path: Path, scores_key: str, wanted: str | None) -> str | None:
+    """As given, or the first that matches the scores: `val_y` beside `val_logits`, `y` beside `logits`."""
+    if wanted is not None:
+        return _existing(wanted, archive.names, path, "--label-key")
+    prefix = scores_key.rpartition("_")[0]
+    candidates = [f"{prefix}_{key}" for key in LABEL_KEYS] if prefix else []
+    return next((key for key in (*candidates, *LABEL_KEYS) if key in archive.names), None)
+
+
+def _first(archive: Archive, keys: Sequence[str]) -> NDArray[Any] | None:
+    return next((archive.get(key) for key in keys if key in archive.names), None)
+
+
+def _existing(wanted: str, names: Sequence[str], path: object, option: str) -> str:
+    if wanted in names:
+        return wanted
+    near = get_close_matches(wanted, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {short(', '.join(names))}."
+    raise InputError(f"{path}: {option} is {wanted!r}, which is not in the file; {hint}")
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Tables
+
+
+def _from_table(source: Source) -> _Parts:
+    table = open_table(source.path)
+    label = next((key for key in LABEL_KEYS if key in table.names), None)
+    if source.label_key is not None and source.label_file is None:
+        label = _existing(source.label_key, table.names, source.path, "--label-key")
+    columns = _score_columns(source, [name for name in table.names if name != label])
+    return _Parts(
+        origin=str(source.path),
+        scores=table.numbers(list(columns.values())),
+        labels=None if label is None or source.label_file is not None else table.texts(label),
+        class_names=list(columns),
+        class_counts=None,
+    )
+
+
+def _score_columns(source: Source, columns: Sequence[str]) -> dict[str, str]:
+    """Score columns by class name: those with the prefix, or all; those of --class-names, in that order, if given."""
+    prefix = SCORE_PREFIX if source.scores_key is None else source.scores_key
+    found = {name.removeprefix(prefix): name for name in columns if name.startswith(prefix)}
+    if not found and source.scores_key is not None:
+        raise InputError(
+            f"{source.path}: no column begins with {prefix!r}; --scores-key is the prefix of score columns."
+        )
+    found = found or {name: name for name in columns}
+    if source.class_names is None:
+        return found
+    wanted = class_texts(source.class_names, "--class-names")
+    for name in wanted:
+        _existing(name, list(found), source.path, "a name in --class-names")
+    return {name: found[name] for name in wanted}
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Labels
+
+
+def _labels_of(path: Path, key: str | None) -> Sequence[Any]:
+    """Labels from a file of their own."""
+    if is_table(path):
+        table = open_table(path)
+        return table.texts(_only_labels(table.names, path, key))
+    archive = open_archive(path)
+    chosen = _only_labels(archive.names, path, key)
+    return _flat(archive.get(chosen), str(path) if chosen == ONLY else f"{path}: {chosen}")
+
+
+def _only_labels(names: Sequence[str], path: Path, key: str | None) -> str:
+    """The key or column that is named, or the one that is called so, or the only one there is."""
+    if key is not None and names != [ONLY]:
+        return _existing(key, names, path, "--label-key")
+    known = [name for name in LABEL_KEYS if name in names] or names
+    if len(known) != 1:
+        raise InputError(f"{path}: holds {short(', '.join(known))}; say with --label-key which are the labels.")
+    return known[0]
+
+
+def _flat(labels: NDArray[Any], name: str) -> list[Any]:
+    if labels.ndim != 1:
+        raise InputError(f"{name} must hold one label per sample; got shape {labels.shape}.")
+    return labels.tolist()
+
+
+def _as_indices(labels: Sequence[Any], names: Sequence[Any] | None, shape: tuple[int, ...]) -> Ints:
+    """Labels as column indices: by name where names and labels are of one kind, by position otherwise."""
+    n_samples, n_classes = shape
+    if len(labels) != n_samples:
+        raise InputError(f"there are {len(labels)} labels for {n_samples} samples; give one label per sample.")
+    index = {name: k for k, name in enumerate(names or ())}
+    if index and all(label in index for label in labels):
+        return np.array([index[label] for label in labels], dtype=np.int64)
+    numbers = _numbers(labels)
+    if numbers is None or (index and not all(isinstance(name, str) for name in index)):
+        unknown = next((label for label in labels if label not in index), labels[0])
+        known = short(list(index)) if index else f"0 … {n_classes - 1}; name the columns with --class-names"
+        raise InputError(f"label {unknown!r} is not in the class list: {known}.")
+    return check_labels(numbers, n_classes, n_samples, name="labels")
+
+
+def _numbers(labels: Sequence[Any]) -> NDArray[np.float64] | None:
+    try:
+        return np.array([float(label) for label in labels])
+    except (TypeError, ValueError):
+        return None

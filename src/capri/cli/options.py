@@ -1,0 +1,178 @@
+"""Options that several commands share, and how their text is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+import numpy as np
+import typer
+
+from capri._checks import InputError
+from capri.constraints import Constraint, as_constraint
+from capri.errors import Absent
+from capri.forms import ClassContext
+from capri.objectives import Objective, as_objective
+
+INPUT, TUNING, OUTPUT = "Input", "Tuning", "Output"
+
+ScoresFile: TypeAlias = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SCORES", show_default=False, help="Scores of a model: .npz, .npy, .safetensors, .csv or .parquet."
+    ),
+]
+PolicyFile: TypeAlias = Annotated[
+    Path, typer.Argument(metavar="POLICY", show_default=False, help="A policy that `capri tune` wrote.")
+]
+ScoresKey: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KEY",
+        rich_help_panel=INPUT,
+        help="Key of the scores in the file; in tables, what the names of score columns begin with.",
+    ),
+]
+LabelKey: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--label-key", "--label-column", metavar="KEY", rich_help_panel=INPUT, help="Key or column of the labels."
+    ),
+]
+LabelFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--labels", metavar="FILE", rich_help_panel=INPUT, help="Labels from a file of their own."),
+]
+ClassNames: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIST|FILE", rich_help_panel=INPUT, help="Names of the score columns: `cat,dog,lynx`, or a file."
+    ),
+]
+ClassCounts: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIST|FILE",
+        rich_help_panel=INPUT,
+        help="Training samples of each class: `900,90,10`, or a file; else `train_counts` of the scores' file.",
+    ),
+]
+Weights: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIST|FILE", rich_help_panel=INPUT, help="Importance of each class, for the objective `weighted`."
+    ),
+]
+Groups: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIST|FILE", rich_help_panel=INPUT, help="Group of each class, for the objective `worst_group`."
+    ),
+]
+Proba: TypeAlias = Annotated[
+    bool, typer.Option("--proba", rich_help_panel=INPUT, help="The scores are probabilities, not logits.")
+]
+AbsentClasses: TypeAlias = Annotated[
+    Absent,
+    typer.Option("--absent", rich_help_panel=INPUT, help="What to do about classes without samples."),
+]
+Constraints: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--constraint",
+        metavar="TEXT",
+        rich_help_panel=TUNING,
+        help="What tuning must keep, such as `plain <= baseline + 0.01` or `err[lynx] <= 0.2`; may be repeated. "
+        "`sdev` alone is tuned under `balanced <= baseline`, unless this is `none`.",
+    ),
+]
+Attributes: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        metavar="LIST",
+        rich_help_panel=TUNING,
+        help="Class attributes: `freq,diff,weights` or columns of --class-attributes; `auto` takes all that are known.",
+    ),
+]
+AttributeFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--class-attributes",
+        metavar="FILE",
+        rich_help_panel=TUNING,
+        help="Further attributes: a table with a column `class` and one column for each.",
+    ),
+]
+Parameters: TypeAlias = Annotated[
+    Literal["l", "delta", "both"],
+    typer.Option(rich_help_panel=TUNING, help="What `cap` tunes: offsets, multipliers (logits only), or both."),
+]
+Pooling: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|none|λ",
+        rich_help_panel=TUNING,
+        help="May a class leave what its attributes say? As cross-validation finds, not at all, or by a penalty λ > 0.",
+    ),
+]
+Seed: TypeAlias = Annotated[int, typer.Option(min=0, rich_help_panel=TUNING, help="Seed; equal seeds, equal answers.")]
+Json: TypeAlias = Annotated[
+    bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print JSON and nothing else on stdout.")
+]
+
+
+def read_objective(text: str, *, weights: bool, groups: bool, counts: bool = True) -> Objective:
+    """An objective, tried on made-up classes, so that a bad parameter fails before any data are loaded.
+
+    weights, groups, counts: whether these will be there. Names in ``err[…]`` cannot be known yet and pass.
+    """
+    objective = as_objective(text)
+    names = list(dict.fromkeys([*re.findall(r"err\[([^\]]+)\]", text), "\0", "\1", "\2"]))
+    shots = np.resize([1000, 50, 5], len(names))
+    objective.on(
+        ClassContext.of(
+            np.ones(len(names)),
+            class_names=[name.strip() for name in names],
+            weights=np.ones(len(names)) if weights else None,
+            groups=np.arange(len(names)) if groups else None,
+            train_counts=shots if counts else None,
+        )
+    )
+    return objective
+
+
+def read_constraints(texts: Sequence[str] | None, *, weights: bool, groups: bool) -> list[Constraint] | None:
+    """Constraints, tried in the same way. None leaves the choice to `LogitAdjuster`; the word `none` means none."""
+    if not texts:
+        return None
+    if list(texts) == ["none"]:
+        return []
+    constraints = [as_constraint(text) for text in texts]
+    for constraint in constraints:
+        read_objective(constraint.objective.name, weights=weights, groups=groups)
+    return constraints
+
+
+def read_pooling(text: str) -> Literal["auto"] | float | None:
+    """`auto`, `none` or a positive number."""
+    if text == "auto":
+        return "auto"
+    if text == "none":
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < np.inf:
+        raise InputError(f"--pooling is {text!r}; it must be auto, none, or a positive number.")
+    return number
+
+
+def read_names(text: str) -> list[str]:
+    """`freq,diff` as a list."""
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise InputError(f"{text!r} has an empty name; write names with commas between them, such as freq,diff.")
+    return names

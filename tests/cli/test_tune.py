@@ -1,0 +1,217 @@
+"""`capri tune`."""
+
+import json
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from capri import LogitAdjuster, Policy, register_objective
+from capri.objectives import unregister_objective
+
+NAMES = ("cat", "dog", "lynx")
+COUNTS = "900,90,10"
+
+
+def offsets(path) -> dict[str, float]:
+    policy = Policy.load(path)
+    return dict(zip(policy.class_names, policy.strategy.l.round(9).tolist(), strict=True))
+
+
+class TestFormats:
+    """The same samples give the same policy, however they are stored."""
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ("val.npz",),
+            ("bare.npz", "--class-names", "cat,dog,lynx", "--class-counts", COUNTS),
+            ("scores.npy", "--labels", "labels.npy", "--class-names", "cat,dog,lynx", "--class-counts", COUNTS),
+            ("scores.npy", "--labels", "val.csv", "--class-names", "cat,dog,lynx", "--class-counts", COUNTS),
+            ("scores.npy", "--labels", "val.npz", "--class-names", "val.npz", "--class-counts", "val.npz"),
+            ("val.csv", "--class-counts", COUNTS),
+            ("val.csv", "--labels", "labels.npy", "--class-counts", COUNTS),
+            ("shuffled.csv", "--label-column", "species", "--class-counts", "10,900,90"),
+            ("shuffled.csv", "--label-key", "species", "--class-names", "cat,dog,lynx", "--class-counts", COUNTS),
+        ],
+    )
+    def test_without_further_libraries(self, capri, files, policy, arguments):
+        inside = [files / a if (files / a).is_file() else a for a in arguments]
+        done = capri("tune", *inside, "--method", "la", "-o", "made.json")
+        assert done.code == 0, done.err
+        assert done.err == ""
+        assert offsets("made.json") == offsets(policy)
+
+    def test_parquet(self, capri, files, policy, data):
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame(data[0], columns=list(NAMES)).assign(y=np.array(NAMES)[data[1]])
+        frame.to_parquet(files / "val.parquet")
+        done = capri("tune", files / "val.parquet", "--class-counts", COUNTS, "--method", "la", "-o", "made.json")
+        assert done.code == 0, done.err
+        assert offsets("made.json") == offsets(policy)
+
+    def test_safetensors(self, capri, files, policy, data):
+        numpy = pytest.importorskip("safetensors.numpy")
+        tensors = {"val_logits": data[0], "val_labels": data[1], "train_counts": np.array([900, 90, 10])}
+        numpy.save_file(tensors, files / "val.safetensors")
+        arguments = ("--class-names", "cat,dog,lynx", "--method", "la")
+        done = capri("tune", files / "val.safetensors", *arguments, "-o", "made.json")
+        assert done.code == 0, done.err
+        assert offsets("made.json") == offsets(policy)
+
+    def test_several_sets_of_scores_in_one_file(self, capri, files):
+        done = capri("tune", files / "parts.npz", "--method", "la")
+        assert "parts.npz: val_logits · 45 samples" in done.out
+        other = capri("tune", files / "parts.npz", "--method", "la", "--scores-key", "test_logits")
+        assert "parts.npz: test_logits · 45 samples" in other.out
+
+    def test_probabilities_and_labels_by_name(self, capri, files):
+        done = capri("tune", files / "proba.npz", "--proba", "--method", "la", "-o", "made.json")
+        assert done.code == 0, done.err
+        policy = Policy.load("made.json")
+        assert (policy.scores, policy.class_names) == ("proba", NAMES)
+
+    def test_probabilities_that_are_not_called_so(self, capri, files):
+        done = capri("tune", files / "proba.npz", "--method", "la")
+        assert done.code == 0
+        assert "rows sum to 1, as probabilities do; add --proba if they are" in done.err
+
+    def test_labels_that_are_numbers_but_names(self, capri, data, tmp_path):
+        np.savez(tmp_path / "odd.npz", scores=data[0], y=np.array([3, 5, 8])[data[1]], class_names=[3, 5, 8])
+        done = capri("tune", "odd.npz", "--class-counts", COUNTS, "--method", "la", "-o", "made.json")
+        assert done.code == 0, done.err
+        assert Policy.load("made.json").class_names == ("3", "5", "8")
+        assert Policy.load("made.json").validation["samples"] == [30, 30, 30]
+
+    def test_a_byte_order_mark_and_blank_lines(self, capri, files, policy, tmp_path):
+        text = (files / "val.csv").read_text().replace("\n", "\r\n") + "\r\n"
+        (tmp_path / "bom.csv").write_text("\ufeff" + text, encoding="utf-8")
+        done = capri("tune", "bom.csv", "--class-counts", COUNTS, "--method", "la", "-o", "made.json")
+        assert done.code == 0, done.err
+        assert offsets("made.json") == offsets(policy)
+
+
+class TestTuning:
+    def test_is_what_the_library_does(self, capri, files, data):
+        done = capri("tune", files / "val.npz", "--objective", "cvar:0.34", "--seed", 3, "-o", "made.json")
+        assert done.code == 0, done.err
+        labels = np.array(NAMES)[data[1]]
+        adjuster = LogitAdjuster("cvar:0.34", classes=NAMES, random_state=3).fit(data[0], labels, [900, 90, 10])
+        assert offsets("made.json") == dict(zip(NAMES, adjuster.strategy_.l.round(9).tolist(), strict=True))
+        assert Policy.load("made.json").validation == json.loads(adjuster.policy_.to_json())["policy"]["validation"]
+
+    def test_shows_objectives_and_classes_before_and_after(self, capri, files):
+        done = capri("tune", files / "val.npz", "--objective", "worst", "--pooling", "none", "-o", "made.json")
+        for text in ("90 samples · 3 classes", "tuned for worst with cap", "90 % bootstrap interval", "balanced"):
+            assert text in done.out
+        assert [line.split()[0] for line in done.out.splitlines() if line.split()[1:2] == ["30"]] == [
+            "lynx",
+            "dog",
+            "cat",
+        ]
+        assert done.out.endswith("Policy: made.json\n")
+
+    def test_without_an_output_writes_nothing(self, capri, files, tmp_path):
+        done = capri("tune", files / "val.npz", "--method", "la")
+        assert "No policy was written" in done.out
+        assert list(tmp_path.iterdir()) == []
+
+    def test_json_is_all_that_is_printed(self, capri, files):
+        done = capri("tune", files / "val.npz", "--method", "la", "--json", "-o", "made.json")
+        content = json.loads(done.out)
+        assert content["policy"] == "made.json"
+        assert content["feasible"] is True
+        assert content["improvement"] == pytest.approx(content["before"]["balanced"] - content["after"]["balanced"])
+        assert [c["name"] for c in content["classes"]] == list(NAMES)
+        assert content["classes"][2]["train_count"] == 10
+
+    def test_settings_reach_the_policy(self, capri, files, tmp_path):
+        (tmp_path / "more.csv").write_text("class,cost\nlynx,3\ncat,1\ndog,2\n")
+        arguments = ["--attributes", "freq,cost", "--class-attributes", "more.csv", "--parameters", "both"]
+        arguments += ["--pooling", "none", "--constraint", "err[cat] <= 0.9", "--constraint", "plain <= baseline"]
+        done = capri("tune", files / "val.npz", *arguments, "-o", "made.json")
+        assert done.code == 0, done.err
+        policy = Policy.load("made.json")
+        assert policy.attributes["cost"] == [1, 2, 3]
+        assert set(policy.attributes) == {"freq", "cost"}
+        assert set(policy.weights) == {"l", "delta"}
+        assert policy.constraints == ("err[cat] <= 0.9", "plain <= baseline")
+
+    def test_pooling_by_a_number(self, capri, files):
+        done = capri("tune", files / "val.npz", "--pooling", "0.5")
+        assert "pooled with λ = 0.5" in done.out
+
+    @pytest.mark.parametrize("given", ["1,2,7", "weights.csv", "weights.npy", "weights.txt"])
+    def test_weights_from_a_list_or_a_file(self, capri, files, tmp_path, given):
+        (tmp_path / "weights.csv").write_text("class,weight\nlynx,7\ncat,1\ndog,2\n")
+        (tmp_path / "weights.txt").write_text("1\n2\n7\n")
+        np.save(tmp_path / "weights.npy", [1.0, 2.0, 7.0])
+        arguments = ("--objective", "weighted", "--weights", given, "--pooling", "none", "-o", "made.json")
+        done = capri("tune", files / "val.npz", *arguments)
+        assert done.code == 0, done.err
+        assert Policy.load("made.json").attributes["weights"] == pytest.approx([0.3, 0.6, 2.1])
+
+    def test_groups(self, capri, files):
+        arguments = ("--objective", "worst_group", "--groups", "pet,pet,wild", "--method", "la", "--json")
+        content = json.loads(capri("tune", files / "val.npz", *arguments).out)
+        errors = [c["after"] for c in content["classes"]]
+        assert content["after"]["worst_group"] == pytest.approx(max((errors[0] + errors[1]) / 2, errors[2]))
+
+    def test_the_spread_is_guarded_unless_told_otherwise(self, capri, files):
+        arguments = ("tune", files / "val.npz", "--objective", "sdev", "--method", "la", "--json")
+        guarded = json.loads(capri(*arguments).out)
+        assert guarded["constraints"] == ["balanced <= baseline"]
+        free = capri(*arguments, "--constraint", "none")
+        assert json.loads(free.out)["constraints"] == []
+
+    def test_an_objective_that_was_registered_elsewhere(self, capri, files):
+        @register_objective("gap")
+        def gap(errors):
+            """The worst class less the best."""
+            return errors.max() - errors.min()
+
+        try:
+            done = capri("tune", files / "val.npz", "--objective", "gap", "--method", "la", "--json")
+            content = json.loads(done.out)
+            errors = [c["after"] for c in content["classes"]]
+            assert content["after"]["gap"] == pytest.approx(max(errors) - min(errors))
+        finally:
+            unregister_objective("gap")
+
+
+class TestWarnings:
+    def test_constraints_that_cannot_be_met_are_a_warning(self, capri, files, tmp_path):
+        done = capri("tune", files / "val.npz", "--method", "la", "--constraint", "worst <= 0", "-o", "made.json")
+        assert done.code == 0
+        assert done.err.startswith("capri: warning: no adjustment meets the constraints (worst <= 0)")
+        assert len(done.err.splitlines()) == 1
+        assert (tmp_path / "made.json").is_file()
+
+    def test_each_is_one_line_in_the_words_of_the_options(self, capri, files, data, tmp_path):
+        np.savez(tmp_path / "few.npz", scores=data[0][::10], y=data[1][::10])
+        done = capri("tune", "few.npz", "--pooling", "none")
+        lines = done.err.splitlines()
+        assert all(line.startswith("capri: warning: ") for line in lines)
+        assert any("3 of 3 classes have fewer than 5 validation samples" in line for line in lines)
+        assert any("Give --class-counts of the training data" in line for line in lines)
+        assert len(lines) == 2
+
+    def test_absent_classes_are_left_out_on_request(self, capri, files, data, tmp_path):
+        np.savez(tmp_path / "two.npz", scores=data[0][:60], y=data[1][:60], train_counts=[900, 90, 10])
+        done = capri("tune", "two.npz", "--absent", "ignore", "--method", "la", "--json")
+        assert done.code == 0
+        assert "class '2' (2) has no sample here and is left out" in done.err
+        assert json.loads(done.out)["classes"][2]["after"] is None
+
+
+def test_progress_is_told_of_every_fold(capri, files, monkeypatch):
+    steps = []
+
+    @contextmanager
+    def counting(what, total):
+        steps.append((what, total))
+        yield lambda: steps.append("step")
+
+    monkeypatch.setattr("capri.cli.tune.progress", counting)
+    assert capri("tune", files / "val.npz").code == 0
+    assert steps == [("tuning balanced", 5), *["step"] * 5]

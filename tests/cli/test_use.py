@@ -1,0 +1,255 @@
+"""`capri apply`, `evaluate`, `compare` and `fold`, and the command line as a whole."""
+
+import csv
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from capri import Policy, Strategy, evaluate
+from capri.cli import comparison
+from capri.cli.progress import progress
+
+
+def column(text):
+    return [row["prediction"] for row in csv.DictReader(text.splitlines())]
+
+
+class TestApply:
+    @pytest.fixture
+    def expected(self, data, policy):
+        return Policy.load(policy).predict(data[0]).tolist()
+
+    @pytest.mark.parametrize("name", ["val.npz", "val.csv", "bare.npz", "scores.npy"])
+    def test_predicts_what_the_policy_does(self, capri, files, policy, expected, name, tmp_path):
+        done = capri("apply", files / name, policy, "-o", "p.csv")
+        assert done.code == 0, done.err
+        assert column((tmp_path / "p.csv").read_text()) == expected
+        assert done.out.startswith("90 predictions, ")
+
+    def test_puts_named_columns_in_order(self, capri, files, policy, expected):
+        done = capri("apply", files / "shuffled.csv", policy, "--label-key", "species")
+        assert column(done.out) == expected
+
+    def test_needs_no_labels_and_ignores_strange_ones(self, capri, policy, tmp_path):
+        (tmp_path / "new.csv").write_text("lynx,dog,cat,label\n9,0,0,unseen\n0,0,9,\n")
+        assert column(capri("apply", "new.csv", policy).out) == ["lynx", "cat"]
+
+    def test_a_policy_without_names_takes_those_of_the_file(self, capri, files, tmp_path):
+        Policy(Strategy.of(3), objective="balanced", class_names=("0", "1", "2")).save(tmp_path / "bare.json")
+        assert set(column(capri("apply", files / "val.csv", "bare.json").out)) <= {"cat", "dog", "lynx"}
+
+    def test_writes_npz_and_adjusted_scores(self, capri, files, policy, data, expected, tmp_path):
+        done = capri("apply", files / "val.npz", policy, "-o", "new/p.npz", "--adjusted", "new/a.npz")
+        assert done.code == 0, done.err
+        with np.load(tmp_path / "new" / "p.npz", allow_pickle=False) as saved:
+            assert saved["prediction"].tolist() == expected
+        with np.load(tmp_path / "new" / "a.npz", allow_pickle=False) as saved:
+            np.testing.assert_allclose(saved["scores"], Policy.load(policy).apply(data[0]))
+            assert saved["class_names"].tolist() == ["cat", "dog", "lynx"]
+
+    def test_writes_parquet_npy_and_safetensors(self, capri, files, policy, data, expected, tmp_path):
+        parquet, numpy = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("safetensors.numpy")
+        adjusted = Policy.load(policy).apply(data[0])
+        assert capri("apply", files / "val.npz", policy, "-o", "p.parquet", "--adjusted", "a.npy").code == 0
+        assert parquet.read_table(tmp_path / "p.parquet")["prediction"].to_pylist() == expected
+        np.testing.assert_allclose(np.load(tmp_path / "a.npy"), adjusted)
+        assert capri("apply", files / "val.npz", policy, "--adjusted", "a.safetensors").code == 0
+        np.testing.assert_allclose(numpy.load_file(tmp_path / "a.safetensors")["scores"], adjusted)
+
+    def test_json(self, capri, files, policy, expected):
+        content = json.loads(capri("apply", files / "val.npz", policy, "--json").out)
+        assert content["predictions"] == expected
+        assert content["n_samples"] == 90
+        kept = json.loads(capri("apply", files / "val.npz", policy, "-o", "p.csv", "--json").out)
+        assert kept == {"n_samples": 90, "changed": content["changed"], "output": "p.csv"}
+
+
+class TestEvaluate:
+    def test_agrees_with_the_library(self, capri, files, policy, data):
+        content = json.loads(capri("evaluate", files / "val.csv", "--policy", policy, "--json").out)
+        scores, y = data
+        assert content["before"] == pytest.approx(evaluate(y, scores.argmax(1), 3))
+        after = Policy.load(policy).apply(scores).argmax(1)
+        assert content["after"] == pytest.approx(evaluate(y, after, 3))
+        assert [c["after"] for c in content["classes"]] == pytest.approx(Policy.load(policy).validation["errors_after"])
+
+    def test_columns_in_another_order_change_nothing(self, capri, files, policy):
+        first = json.loads(capri("evaluate", files / "val.csv", "--policy", policy, "--json").out)
+        other = capri("evaluate", files / "shuffled.csv", "--label-key", "species", "--policy", policy, "--json")
+        assert json.loads(other.out)["after"] == first["after"]
+        assert json.loads(other.out)["classes"] == first["classes"]
+
+    def test_names_of_the_policy_serve_a_file_without(self, capri, data, policy, tmp_path):
+        np.savez(tmp_path / "t.npz", logits=data[0], y=np.array(["cat", "dog", "lynx"])[data[1]])
+        done = capri("evaluate", "t.npz", "--policy", policy)
+        assert done.code == 0, done.err
+        assert "lynx" in done.out
+
+    def test_shows_the_worst_classes_first(self, capri, files):
+        done = capri("evaluate", files / "val.npz", "--classes", 2, "--objective", "worst", "--objective", "few")
+        assert "The worst 2 of 3 classes" in done.out
+        assert done.out.index("lynx") < done.out.index("dog")
+        assert "cat" not in done.out
+        assert "few" in done.out
+        assert "Classes, the worst first" in capri("evaluate", files / "val.npz", "--classes", 0).out
+
+    def test_weights_are_given_or_the_policys(self, capri, files):
+        arguments = ("--objective", "weighted", "--weights", "1,2,7", "--pooling", "none", "-o", "w.json")
+        assert capri("tune", files / "val.npz", *arguments).code == 0
+        ours = json.loads(capri("evaluate", files / "val.npz", "--policy", "w.json", "--json").out)
+        given = json.loads(capri("evaluate", files / "val.npz", "--weights", "1,2,7", "--json").out)
+        assert ours["before"]["weighted"] == pytest.approx(given["before"]["weighted"])
+
+    def test_an_objective_that_only_the_policy_knows_is_left_out(self, capri, files, tmp_path):
+        Policy(Strategy.of(3), objective="homemade", class_names=("cat", "dog", "lynx")).save(tmp_path / "h.json")
+        done = capri("evaluate", files / "val.npz", "--policy", "h.json")
+        assert done.code == 0
+        assert "capri: warning: the policy's own objective 'homemade' is left out: unknown objective" in done.err
+
+    def test_absent_classes(self, capri, files, data, tmp_path):
+        np.savez(tmp_path / "two.npz", scores=data[0][:60], y=data[1][:60])
+        done = capri("evaluate", "two.npz", "--absent", "ignore", "--json")
+        assert json.loads(done.out)["classes"][2] == {
+            "name": "2",
+            "samples": 0,
+            "train_count": None,
+            "before": None,
+        }
+        assert done.err.count("is left out of the objective") == 1
+
+
+class TestCompare:
+    def test_every_method_on_every_split(self, capri, files):
+        done = capri("compare", files / "val.npz", "--objective", "worst", "--splits", 1, "--json")
+        rows = json.loads(done.out)["objectives"]["worst"]
+        assert list(rows) == ["unadjusted", "la", "plain", "cap", "cap-pooled"]
+        assert all(len(row["test"]) == len(row["balanced"]) == row["n"] == 1 for row in rows.values())
+        assert rows["cap-pooled"]["mean"] < rows["unadjusted"]["mean"]
+
+    def test_sums_of_objectives(self, capri, files):
+        arguments = (
+            "--objective",
+            "worst",
+            "--objective",
+            "0.5*balanced + 0.5*err[lynx]",
+            "--methods",
+            "unadjusted,la",
+        )
+        content = json.loads(capri("compare", files / "val.npz", *arguments, "--splits", 2, "--json").out)
+        assert list(content["objectives"]) == ["worst", "0.5*balanced+0.5*err[lynx]"]
+        assert all(row["n"] == 2 for rows in content["objectives"].values() for row in rows.values())
+
+    def test_prints_a_table_for_each_objective(self, capri, files):
+        arguments = ("--objective", "sdev", "--objective", "balanced", "--methods", "unadjusted,la", "--splits", 2)
+        done = capri("compare", files / "val.npz", *arguments, "--holdout", 0.3)
+        assert done.code == 0, done.err
+        for text in ("tuned for sdev", "tuned for balanced", "±", "n = 2 splits with 30% of each class held out"):
+            assert text in done.out
+        assert done.out.count("balanced, held out") == 1
+
+    def test_validation_is_never_test(self, data):
+        setting = comparison.Setting(*data, ("a", "b", "c"))
+        for seed in range(3):
+            tuning, test = comparison.stratified_split(setting, 0.4, seed)
+            assert sorted([*tuning, *test]) == list(range(90))
+            assert np.bincount(data[1][test]).tolist() == [12, 12, 12]
+
+    def test_the_same_seed_gives_the_same_figures(self, capri, files):
+        arguments = ("compare", files / "val.npz", "--methods", "unadjusted,la", "--splits", 1, "--json")
+        first, again, other = (json.loads(capri(*arguments, "--seed", s).out) for s in (1, 1, 2))
+        assert first == again
+        assert first["objectives"] != other["objectives"]
+        assert first["objectives"]["balanced"]["la"]["deviation"] is None
+
+    def test_methods_that_need_frequencies_are_left_out_without_them(self, capri, files):
+        done = capri("compare", files / "bare.npz", "--methods", "unadjusted,la,plain", "--splits", 1, "--json")
+        assert "capri: warning: la left out: training frequencies are unknown; give --class-counts." in done.err
+        assert list(json.loads(done.out)["objectives"]["balanced"]) == ["unadjusted", "plain"]
+
+    def test_probabilities(self, capri, files):
+        done = capri("compare", files / "proba.npz", "--proba", "--methods", "unadjusted,la", "--splits", 1)
+        assert done.code == 0, done.err
+        assert done.err == ""
+
+    def test_a_class_with_one_sample_can_be_left_out(self, capri, data, tmp_path):
+        np.savez(tmp_path / "lone.npz", logits=data[0][:61], y=data[1][:61], train_counts=[9, 3, 1])
+        done = capri("compare", "lone.npz", "--absent", "ignore", "--methods", "unadjusted,la", "--splits", 2)
+        assert done.code == 0, done.err
+        assert "more such warnings" in done.err
+
+
+class TestFold:
+    @pytest.fixture
+    def layer(self):
+        rng = np.random.default_rng(0)
+        return {
+            "weight": rng.normal(size=(3, 4)).astype(np.float32),
+            "bias": np.zeros(3, np.float32),
+            "other": np.ones(2),
+        }
+
+    def test_the_layer_then_gives_adjusted_scores(self, capri, policy, layer, tmp_path):
+        np.savez(tmp_path / "layer.npz", **layer)
+        assert capri("fold", "layer.npz", policy, "-o", "folded.npz").code == 0
+        x = np.random.default_rng(1).normal(size=(5, 4))
+        expected = Policy.load(policy).apply(x @ layer["weight"].T + layer["bias"])
+        with np.load(tmp_path / "folded.npz") as folded:
+            np.testing.assert_allclose(x @ folded["weight"].T + folded["bias"], expected, atol=1e-6)
+            assert folded["weight"].dtype == np.float32
+            np.testing.assert_array_equal(folded["other"], layer["other"])
+
+    def test_safetensors_keep_their_notes(self, capri, policy, layer, tmp_path):
+        safetensors, numpy = pytest.importorskip("safetensors"), pytest.importorskip("safetensors.numpy")
+        tensors = {f"fc.{name}": values for name, values in layer.items()}
+        numpy.save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+        keys = ("--weight-key", "fc.weight", "--bias-key", "fc.bias")
+        done = capri("fold", "model.safetensors", policy, *keys, "-o", "folded.safetensors")
+        assert done.code == 0, done.err
+        with safetensors.safe_open(tmp_path / "folded.safetensors", framework="numpy") as folded:
+            assert folded.metadata() == {"format": "pt"}
+            assert not np.array_equal(folded.get_tensor("fc.bias"), layer["bias"])
+
+
+class TestWhole:
+    def test_help_reads_like_a_manual_page(self, capri, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "100")
+        done = capri("tune", "--help")
+        assert done.code == 0
+        for text in (
+            "Examples",
+            "capri tune val.npz --objective cvar:0.2 -o policy.json",
+            "Exit codes.",
+            "--constraint",
+        ):
+            assert text in done.out
+        assert max(map(len, done.out.splitlines())) <= 100
+
+    @pytest.mark.parametrize("command", ["apply", "evaluate", "compare", "fold"])
+    def test_every_command_has_examples(self, capri, command):
+        assert f"capri {command} " in capri(command, "--help").out
+
+    def test_alone_it_shows_the_commands(self, capri, monkeypatch):
+        done = capri()
+        assert done.code == 0
+        for command in ("demo", "tune", "apply", "evaluate", "compare", "fold"):
+            assert command in done.out
+
+    def test_an_unknown_command_is_one_line(self, capri):
+        done = capri("tuna")
+        assert done.code == 2
+        assert len(done.err.splitlines()) == 1
+        assert "No such command 'tuna'" in done.err
+
+    def test_as_a_process(self, files, tmp_path):
+        arguments = ["tune", str(files / "val.npz"), "--method", "la", "--json", "-o", str(tmp_path / "made.json")]
+        done = subprocess.run([sys.executable, "-m", "capri", *arguments], capture_output=True, text=True, check=True)
+        assert json.loads(done.stdout)["policy"] == str(tmp_path / "made.json")
+        assert done.stderr == ""
+
+    def test_progress_is_silent_where_nobody_watches(self, capsys):
+        with progress("tuning", None) as advance:
+            advance()
+        assert capsys.readouterr() == ("", "")

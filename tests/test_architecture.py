@@ -1,0 +1,37 @@
+"""docs/architecture.md tells the truth: every part is listed, and imports only what stands above it."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "capri"
+LISTED = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"), re.MULTILINE)
+PARTS = sorted({path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in PACKAGE.rglob("*.py")})
+
+
+def imported_parts(source: str) -> set[str]:
+    """The parts of capri that a module imports, at its top or later."""
+    names = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module == "capri":
+            names += [f"capri.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names.append(node.module or "")
+        elif isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+    return {name.split(".")[1] for name in names if name.startswith("capri.")}
+
+
+def test_every_part_is_listed_once():
+    assert sorted(LISTED) == [part for part in PARTS if part not in ("__init__", "__main__")]
+
+
+@pytest.mark.parametrize("part", LISTED)
+def test_a_part_imports_only_what_stands_above_it(part):
+    above = LISTED[: LISTED.index(part) + 1]
+    modules = [PACKAGE / f"{part}.py", *(PACKAGE / part).rglob("*.py")]
+    for module in filter(Path.is_file, modules):
+        assert imported_parts(module.read_text(encoding="utf-8")) <= set(above), module
