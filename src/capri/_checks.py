@@ -32,12 +32,16 @@ def check_matrix(values: ArrayLike, name: str, rows: str, columns: str) -> Float
     """A non-empty table of finite floats, of shape (rows, columns). Floats are not copied."""
     try:
         array = np.asarray(values)
+        if np.iscomplexobj(array):
+            raise TypeError("Complex data not supported")
         if not np.issubdtype(array.dtype, np.floating):
             array = array.astype(np.float64, casting="unsafe" if array.dtype == object else "same_kind")
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be real numbers; got {short(values)} ({error}).") from None
     if array.ndim != 2:
-        raise InputError(f"{name} must have shape ({rows}, {columns}); got shape {array.shape}.")
+        raise InputError(
+            f"{name} must have shape ({rows}, {columns}); got shape {array.shape}. Reshape your data to one row each."
+        )
     if 0 in array.shape:
         raise InputError(f"{name} is empty: shape {array.shape}; it must have shape ({rows}, {columns}).")
     # The sum is finite unless an entry is not (or it overflows): one pass and no N×K mask in the ordinary case.

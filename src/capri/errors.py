@@ -108,7 +108,7 @@ def resolve_absent(
     names = [str(k) if class_names is None else f"{class_names[k]!r} ({k})" for k in np.flatnonzero(~present).tolist()]
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     if not present.any():
-        raise InputError("no class has any sample (or all sample weights are 0); the class errors are undefined.")
+        raise InputError("no class has any sample (or all sample weights are zero); the class errors are undefined.")
     if absent == "error":
         raise InputError(
             f"class {shown} has no sample here, so its error is undefined. "

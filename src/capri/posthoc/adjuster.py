@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from capri._checks import InputError, check_counts, check_scores, check_vector
 from capri.attributes import frequency, importance
@@ -172,11 +172,18 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Adjusted scores Δ∘o − l, (n_samples, K)."""
         check_is_fitted(self)
-        return self.policy_.apply(X)
+        scores = np.asarray(X)
+        if scores.ndim == 2 and scores.shape[1] != self.n_features_in_:
+            raise InputError(
+                f"X has {scores.shape[1]} features, but LogitAdjuster is expecting {self.n_features_in_} features as "
+                "input: one score per class, in the order of classes_."
+            )
+        return self.policy_.apply(scores)
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
-        """The same as `transform`."""
-        return self.transform(X)
+        """The same as `transform`; for two classes the difference of their scores, (n_samples,)."""
+        scores = self.transform(X)
+        return np.asarray(scores[:, 1] - scores[:, 0]) if scores.shape[1] == 2 else scores
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The label of the highest adjusted score."""
@@ -278,9 +285,15 @@ def _is_spread(objective: Evaluator) -> bool:
 
 def _encode(y: ArrayLike, classes: Sequence[Any] | None, n_columns: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """The label of each column, and labels as column indices."""
+    if y is None:
+        raise InputError("LogitAdjuster requires y to be passed, but the target y is None; give one label per sample.")
     labels = np.asarray(y)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = column_or_1d(labels, warn=True)
     if labels.ndim != 1:
         raise InputError(f"y must be one-dimensional; got shape {labels.shape}.")
+    if np.issubdtype(labels.dtype, np.floating) and (labels != np.floor(labels)).any():
+        raise InputError("Unknown label type: y holds continuous numbers; give one class label per sample.")
     if classes is not None:
         order = np.asarray(classes)
     elif np.issubdtype(labels.dtype, np.integer) and labels.size and labels.min() >= 0 and labels.max() < n_columns:

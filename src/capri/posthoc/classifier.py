@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import check_cv
-from sklearn.utils import get_tags
+from sklearn.utils import get_tags, indexable
 from sklearn.utils._indexing import _safe_indexing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from capri._checks import InputError
 from capri.constraints import ConstraintLike
@@ -104,8 +104,9 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         **fit_params: Any,
     ) -> Self:
         """Fit the model, tune its decisions. class_counts: training samples per class, for a model fitted elsewhere."""
-        check_classification_targets(y)
-        targets = np.asarray(y).ravel()
+        X, y = indexable(X, y)
+        targets = column_or_1d(y, warn=True)
+        check_classification_targets(targets)
         weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         if weight is not None:
             fit_params = {**fit_params, "sample_weight": weight}
@@ -119,9 +120,8 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         else:
             self.classes_ = np.unique(targets)
             if len(self.classes_) < 2:
-                raise InputError(
-                    f"y holds one class only ({self.classes_[0]!r}); a classifier needs two or more classes."
-                )
+                held = f"1 class only ({self.classes_[0]!r})" if len(self.classes_) else "no sample"
+                raise InputError(f"y holds {held}; a classifier needs two or more classes.")
             class_counts = (
                 np.bincount(np.searchsorted(self.classes_, targets)) if class_counts is None else class_counts
             )
@@ -147,8 +147,7 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Adjusted scores (n_samples, K); for two classes their difference, (n_samples,)."""
         check_is_fitted(self)
-        scores = self.adjuster_.transform(_scores(self.estimator_, X, self._kind(self.estimator_), self.classes_))
-        return np.asarray(scores[:, 1] - scores[:, 0]) if scores.shape[1] == 2 else scores
+        return self.adjuster_.decision_function(_scores(self.estimator_, X, self._kind(self.estimator_), self.classes_))
 
     @_wrapped_has("predict_proba")
     def predict_proba(self, X: Any) -> NDArray[np.float64]:

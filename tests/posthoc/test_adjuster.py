@@ -1,0 +1,439 @@
+"""LogitAdjuster: scores and labels in, a policy out."""
+
+import json
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from capri import (
+    AbsentClassWarning,
+    Attributes,
+    InputError,
+    LogitAdjuster,
+    Policy,
+    build_dictionary,
+    evaluate,
+    register_objective,
+)
+from capri.errors import softmax
+from capri.objectives import confusion_objective, expected_cost, sdev, unregister_objective
+from capri.posthoc import DegenerateWarning, FrequencyWarning, ThinClassWarning
+from capri.posthoc.problem import Problem
+from capri.posthoc.smooth import first_order
+
+COLUMNS = "its data have columns that are features: here columns are classes, as many as there are labels"
+EXPECTED_FAILURES = {
+    "check_estimators_overwrite_params": COLUMNS,
+    "check_estimators_fit_returns_self": COLUMNS,
+    "check_readonly_memmap_input": COLUMNS,
+    "check_estimators_nan_inf": COLUMNS,
+    "check_classifiers_classes": COLUMNS,
+    "check_classifiers_train": COLUMNS,
+    "check_fit2d_1feature": COLUMNS + "; one column is refused, in other words than the check wants",
+    "check_estimators_empty_data_messages": COLUMNS + "; no column is refused, in other words than the check wants",
+    "check_dtype_object": "scores that are no numbers are refused, in other words than the check wants",
+    "check_sample_weight_equivalence_on_dense_data": "a weight of 0 still takes a place in a cross-validation fold",
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks(
+    [LogitAdjuster(absent="ignore", bootstrap=10)], expected_failed_checks=lambda _: EXPECTED_FAILURES
+)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+class TestUse:
+    def test_predictions_are_those_of_the_policy_and_figures_those_of_predictions(self, tail):
+        adjuster = tail.fitted(LogitAdjuster("worst"))
+        predictions = adjuster.predict(tail.scores)
+        np.testing.assert_array_equal(predictions, adjuster.transform(tail.scores).argmax(axis=1))
+        np.testing.assert_allclose(adjuster.transform(tail.scores), tail.scores - adjuster.strategy_.l)
+        np.testing.assert_array_equal(adjuster.policy_.predict(tail.scores), predictions.astype(str))
+        after = evaluate(tail.y, predictions, 5, ["worst", "balanced"])
+        assert adjuster.validation_.after["worst"] == pytest.approx(after["worst"])
+        assert adjuster.validation_.after["balanced"] == pytest.approx(after["balanced"])
+        assert adjuster.validation_.improvement > 0.2
+
+    def test_decision_function_has_one_column_per_class_or_one_for_two_classes(self, tail, tail_of):
+        adjuster = tail.fitted(LogitAdjuster())
+        np.testing.assert_array_equal(adjuster.decision_function(tail.scores), adjuster.transform(tail.scores))
+        two = tail_of(n_classes=2)
+        adjuster = two.fitted(LogitAdjuster())
+        margin = adjuster.decision_function(two.scores)
+        assert margin.shape == (60,)
+        np.testing.assert_array_equal(margin > 0, adjuster.predict(two.scores) == 1)
+
+    def test_string_labels_go_by_sorted_order(self, tail):
+        names = np.array(["ant", "bee", "cat", "dog", "elk"])
+        adjuster = LogitAdjuster().fit(tail.scores, names[tail.y], class_counts=tail.counts)
+        plain = tail.fitted(LogitAdjuster())
+        assert adjuster.classes_.tolist() == names.tolist()
+        assert adjuster.policy_.class_names == tuple(names)
+        np.testing.assert_array_equal(adjuster.predict(tail.scores), names[plain.predict(tail.scores)])
+        np.testing.assert_array_equal(adjuster.strategy_.l, plain.strategy_.l)
+
+    def test_classes_order_the_columns(self, tail):
+        names = ["dog", "ant", "elk", "bee", "cat"]
+        adjuster = LogitAdjuster(classes=names).fit(tail.scores, np.array(names)[tail.y], class_counts=tail.counts)
+        assert adjuster.classes_.tolist() == names
+        np.testing.assert_array_equal(adjuster.strategy_.l, tail.fitted(LogitAdjuster()).strategy_.l)
+        right = adjuster.predict(tail.scores) == np.array(names)[tail.y]
+        assert 1 - right.mean() == pytest.approx(adjuster.validation_.after["plain"])
+
+    @pytest.mark.parametrize("labels", [[10, 20, 30, 40, 50], [-1.0, 0.0, 1.0, 2.0, 3.0], [False, True]])
+    def test_any_labels_will_do(self, tail_of, labels):
+        tail = tail_of(n_classes=len(labels))
+        adjuster = LogitAdjuster().fit(tail.scores, np.array(labels)[tail.y], class_counts=tail.counts)
+        assert set(adjuster.predict(tail.scores).tolist()) <= set(labels)
+        assert adjuster.validation_.improvement > 0
+
+    def test_pandas_input(self, tail):
+        names = ["ant", "bee", "cat", "dog", "elk"]
+        frame = pd.DataFrame(tail.scores, columns=names)
+        labels = pd.Series(np.array(names)[tail.y], name="animal")
+        adjuster = LogitAdjuster().fit(frame, labels, class_counts=pd.Series(tail.counts, index=names))
+        assert adjuster.predict(frame).tolist() == adjuster.predict(tail.scores).tolist()
+
+    def test_probabilities_are_adjusted_as_logarithms(self, tail):
+        p = softmax(tail.scores)
+        adjuster = LogitAdjuster(scores="proba").fit(p, tail.y, class_counts=tail.counts)
+        expected = np.log(np.maximum(p, 1e-6)) - adjuster.strategy_.l
+        np.testing.assert_allclose(adjuster.transform(p), expected)
+        assert (adjuster.policy_.scores, adjuster.policy_.floor) == ("proba", 1e-6)
+        assert adjuster.validation_.after["balanced"] == pytest.approx(
+            tail.fitted(LogitAdjuster()).validation_.after["balanced"], abs=0.03
+        )
+
+    def test_probabilities_of_zero_are_lifted_to_the_floor(self, tail):
+        p = np.where(np.eye(5)[tail.scores.argmax(axis=1)] > 0, 1.0, 0.0)
+        assert np.isfinite(LogitAdjuster(scores="proba").fit(p, tail.y, class_counts=tail.counts).transform(p)).all()
+
+    def test_float32_scores_give_the_same_policy(self, tail):
+        single = LogitAdjuster(pooling=None).fit(tail.scores.astype(np.float32), tail.y, class_counts=tail.counts)
+        np.testing.assert_allclose(single.strategy_.l, tail.fitted(LogitAdjuster(pooling=None)).strategy_.l, atol=1e-3)
+
+    def test_two_runs_are_equal_and_the_seed_matters_to_the_interval(self, tail):
+        first, again, other = (tail.fitted(LogitAdjuster("cvar:0.4", random_state=s)) for s in (1, 1, 2))
+        assert first.policy_.to_json() == again.policy_.to_json()
+        assert first.validation_.interval != other.validation_.interval
+
+    def test_is_a_scikit_learn_citizen(self, tail):
+        adjuster = LogitAdjuster("worst", pooling=None, constraints=["plain <= 0.5"])
+        twin = clone(adjuster)
+        assert twin.get_params() == adjuster.get_params()
+        twin.set_params(objective="balanced")
+        assert tail.fitted(twin).policy_.objective == "balanced"
+        loaded = pickle.loads(pickle.dumps(tail.fitted(adjuster)))
+        np.testing.assert_array_equal(loaded.predict(tail.scores), adjuster.predict(tail.scores))
+
+    def test_progress_is_told_after_each_fold(self, tail):
+        calls = []
+        tail.fitted(LogitAdjuster(), on_progress=lambda: calls.append(1))
+        assert len(calls) == 5
+
+
+class TestObjectives:
+    @pytest.mark.parametrize(
+        "objective",
+        [
+            "plain",
+            "balanced",
+            "sdev",
+            "weighted",
+            "quantile:0.4",
+            "cvar:0.4",
+            "mix:0.5",
+            "worst",
+            "worst_group",
+            "few",
+            "err[4]",
+            "0.5*balanced+0.5*cvar:0.4",
+            "macro_f1",
+            "weighted_f1",
+            expected_cost(1 - np.eye(5)),
+            lambda errors: float((errors**2).mean()),
+            confusion_objective(lambda m: float(-np.log1p(np.diag(m)).sum()), "log_hits"),
+        ],
+        ids=str,
+    )
+    @pytest.mark.parametrize("method", ["cap", "la"])
+    @pytest.mark.filterwarnings("ignore::capri.posthoc.DegenerateWarning")  # one class alone, or plain error
+    def test_every_objective_is_tuned_by_every_method_and_never_ends_worse(self, tail, objective, method):
+        adjuster = LogitAdjuster(
+            objective, method=method, weights=[1, 1, 2, 2, 4], groups=[0, 0, 1, 1, 1], bootstrap=10
+        )
+        kept = tail.fitted(adjuster).validation_
+        assert kept.after[kept.objective] <= kept.before[kept.objective] + 1e-12
+        if kept.objective not in ("plain", "cost"):
+            assert kept.improvement > 0
+
+    @settings(max_examples=15)
+    @given(
+        seed=st.integers(0, 10**6),
+        objective=st.sampled_from(["plain", "balanced", "sdev", "worst", "mix:0.7", "macro_f1"]),
+        constraints=st.sampled_from([None, (), ("plain <= baseline + 0.02",), ("err[1] <= 0.3",)]),
+        method=st.sampled_from(["cap", "plain", "la", "cdt", "vs"]),
+        signal=st.sampled_from([0.0, 1.0, 3.0]),
+    )
+    def test_the_fitted_policy_is_never_worse_among_feasible_points(
+        self, tail_of, seed, objective, constraints, method, signal
+    ):
+        tail = tail_of(n_classes=4, per_class=7, signal=signal, seed=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            adjuster = tail.fitted(LogitAdjuster(objective, method=method, constraints=constraints, bootstrap=5))
+        guard = ("balanced <= baseline",) if objective == "sdev" and constraints is None else constraints or ()
+        problem = Problem(tail.scores, tail.y, objective, constraints=guard)
+        unadjusted = problem.worth(*problem.neutral)
+        reached = problem.worth(adjuster.policy_.strategy.delta, adjuster.policy_.strategy.l)
+        assert not unadjusted.better_than(reached)
+        assert adjuster.validation_.feasible == (reached.violation <= 1e-9)
+
+    def test_a_registered_objective_goes_by_name_everywhere(self, tail):
+        @register_objective("gap_to_best", parameter="p")
+        def gap_to_best(errors, p):
+            return float(np.mean((errors - errors.min()) ** float(p)) + errors.mean())
+
+        try:
+            fits = {m: tail.fitted(LogitAdjuster("gap_to_best:2", method=m)) for m in ("cap", "la", "plain")}
+            exact = tail.fitted(LogitAdjuster("gap_to_best:2", pooling=None, constraints=["gap_to_best:1 <= 0.9"]))
+            run = first_order(Problem(tail.scores, tail.y, "gap_to_best:2"), np.eye(5), steps=30)
+        finally:
+            unregister_objective("gap_to_best")
+        for adjuster in (*fits.values(), exact):
+            assert adjuster.validation_.improvement > 0.1
+        assert exact.policy_.constraints == ("gap_to_best:1 <= 0.9",)
+        assert run.history[-1, 1] < run.history[0, 1]
+
+    def test_weights_steer_the_weighted_error(self, tail):
+        first = tail.fitted(LogitAdjuster("weighted", weights=[9, 1, 1, 1, 1], pooling=None))
+        last = tail.fitted(LogitAdjuster("weighted", weights=[1, 1, 1, 1, 9], pooling=None))
+        assert first.validation_.errors_after[0] < last.validation_.errors_after[0]
+        assert first.validation_.errors_after[4] > last.validation_.errors_after[4]
+
+    def test_sample_weights_count_as_copies(self, tail):
+        weight = np.where(tail.y == 1, 2.0, 1.0)
+        weight[::2] = 3.0
+        copies = np.repeat(np.arange(len(tail.y)), weight.astype(int))
+        weighted = tail.fitted(LogitAdjuster("plain", method="la"), sample_weight=weight)
+        copied = LogitAdjuster("plain", method="la").fit(tail.scores[copies], tail.y[copies], class_counts=tail.counts)
+        np.testing.assert_allclose(weighted.strategy_.l, copied.strategy_.l)
+        assert weighted.validation_.after == pytest.approx(copied.validation_.after)
+
+
+class TestConstraints:
+    @pytest.mark.parametrize("pooling", ["auto", None, 1.0])
+    @pytest.mark.parametrize(
+        "constraint", ["plain <= baseline - 0.1", "err[0] <= 0.15", "macro_f1 <= baseline - 0.1", ("worst", 0.5)]
+    )
+    def test_are_met_where_they_can_be(self, tail, pooling, constraint):
+        adjuster = tail.fitted(LogitAdjuster("balanced", constraints=[constraint], pooling=pooling))
+        assert adjuster.validation_.feasible
+        assert adjuster.validation_.improvement > 0
+        if constraint == "err[0] <= 0.15":
+            assert adjuster.validation_.errors_after[0] <= 0.15 + 1e-12
+
+    def test_that_cannot_be_met_warn_and_the_least_violation_is_kept(self, tail):
+        with pytest.warns(UserWarning, match=r"no adjustment meets the constraints \(worst <= 0\)"):
+            adjuster = tail.fitted(LogitAdjuster("balanced", constraints=["worst <= 0"], pooling=None))
+        assert not adjuster.validation_.feasible
+        assert not adjuster.policy_.validation["feasible"]
+        assert adjuster.validation_.after["worst"] == pytest.approx(
+            tail.fitted(LogitAdjuster("worst", pooling=None)).validation_.after["worst"], abs=0.04
+        )
+
+    @pytest.mark.parametrize("objective", ["sdev", "2*sdev", sdev(), "mix:0"])
+    def test_the_spread_alone_is_guarded(self, tail, objective):
+        adjuster = tail.fitted(LogitAdjuster(objective))
+        assert adjuster.policy_.constraints == ("balanced <= baseline",)
+        assert adjuster.validation_.after["balanced"] <= adjuster.validation_.before["balanced"]
+        assert adjuster.validation_.after["sdev"] < adjuster.validation_.before["sdev"]
+
+    @pytest.mark.parametrize("objective", ["balanced+sdev", "mix:0.1", "sdev+0.1*worst"])
+    def test_a_mix_is_not(self, tail, objective):
+        assert tail.fitted(LogitAdjuster(objective)).policy_.constraints == ()
+
+    def test_the_unguarded_spread_warns_when_it_collapses(self, rng):
+        k = 40
+        y = np.repeat(np.arange(k), 5)
+        scores = rng.normal(size=(len(y), k)) + 1.0 * np.eye(k)[y] + np.linspace(1, -1, k)
+        with pytest.warns(DegenerateWarning, match="sdev"):
+            collapsed = LogitAdjuster("sdev", constraints=(), pooling=None).fit(scores, y, np.geomspace(500, 5, k))
+        assert collapsed.validation_.after["balanced"] > collapsed.validation_.before["balanced"]
+        guarded = LogitAdjuster("sdev", pooling=None).fit(scores, y, np.geomspace(500, 5, k))
+        assert guarded.validation_.after["balanced"] <= guarded.validation_.before["balanced"]
+
+
+class TestAttributes:
+    def test_balanced_labels_say_nothing_of_training_frequencies(self, tail):
+        with pytest.warns(FrequencyWarning, match="class_counts"):
+            adjuster = LogitAdjuster().fit(tail.scores, tail.y)
+        assert set(adjuster.policy_.attributes) == {"diff"}
+
+    def test_frequencies_are_taken_from_unbalanced_labels(self, tail):
+        rows = np.r_[0:30, 30:50, 60:75, 90:100, 120:128]
+        adjuster = LogitAdjuster().fit(tail.scores[rows], tail.y[rows])
+        np.testing.assert_allclose(adjuster.policy_.attributes["freq"], np.array([30, 20, 15, 10, 8]) / 83)
+
+    def test_counts_that_are_given_count(self, tail):
+        adjuster = tail.fitted(LogitAdjuster())
+        np.testing.assert_allclose(adjuster.policy_.attributes["freq"], tail.counts / tail.counts.sum())
+
+    def test_are_chosen_by_name_and_may_be_the_user_s(self, tail):
+        size = [3.0, 1.0, 4.0, 1.0, 5.0]
+        adjuster = LogitAdjuster(attributes=["size", "diff"], pooling=None)
+        adjuster.fit(tail.scores, tail.y, class_attributes={"size": size})
+        assert adjuster.policy_.attributes["size"] == size
+        assert set(adjuster.policy_.attributes) == {"size", "diff"}
+
+    def test_a_difficulty_from_elsewhere_is_kept(self, tail):
+        adjuster = tail.fitted(LogitAdjuster(), class_attributes={"diff": [0.1, 0.2, 0.3, 0.4, 0.5]})
+        assert adjuster.policy_.attributes["diff"] == [0.1, 0.2, 0.3, 0.4, 0.5]
+
+    def test_unknown_ones_are_named_with_the_remedy(self, tail):
+        for name, remedy in (("weights", "weights=…"), ("size", "class_attributes")):
+            with pytest.raises(InputError, match=f"attribute '{name}' is unknown; give it as {remedy}"):
+                LogitAdjuster(attributes=[name]).fit(tail.scores, tail.y)
+        with pytest.warns(FrequencyWarning), pytest.raises(InputError, match=r"'freq' is unknown.*class_counts"):
+            LogitAdjuster(attributes=["freq"]).fit(tail.scores, tail.y)
+
+    def test_a_perfect_model_on_balanced_labels_is_left_alone(self, rng):
+        y = np.repeat(np.arange(4), 20)
+        with pytest.warns(FrequencyWarning):
+            adjuster = LogitAdjuster().fit(10 * np.eye(4)[y] + rng.normal(size=(80, 4)), y)
+        assert (adjuster.strategy_.l == 0).all()
+        assert adjuster.validation_.after["plain"] == 0
+
+    def test_equal_attributes_get_equal_offsets(self, tail):
+        adjuster = LogitAdjuster(attributes=["size"], pooling=None)
+        adjuster.fit(tail.scores, tail.y, class_attributes={"size": [4.0, 3.0, 2.0, 2.0, 2.0]})
+        l = adjuster.strategy_.l
+        assert l[0] != l[2] == l[3] == l[4]
+
+    def test_absent_classes_are_an_error_or_left_out(self, tail):
+        here = tail.y != 3
+        with pytest.raises(InputError, match=r"class '3' \(3\) has no sample"):
+            LogitAdjuster().fit(tail.scores[here], tail.y[here], class_counts=tail.counts)
+        with pytest.warns(AbsentClassWarning, match="'3'"):
+            adjuster = LogitAdjuster(absent="ignore").fit(tail.scores[here], tail.y[here], class_counts=tail.counts)
+        assert adjuster.validation_.errors_after[3] is None
+        assert np.isfinite(adjuster.strategy_.l).all()
+        assert json.loads(adjuster.policy_.to_json())["policy"]["validation"]["errors_after"][3] is None
+
+    def test_thin_classes_are_named(self, tail):
+        rows = np.r_[0:122]
+        with pytest.warns(ThinClassWarning, match="1 of 5 classes.*'4'"):
+            LogitAdjuster().fit(tail.scores[rows], tail.y[rows], class_counts=tail.counts)
+
+
+class TestPolicy:
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {},
+            {"pooling": None},
+            {"method": "vs"},
+            {"method": "plain"},
+            {"parameters": "both"},
+            {"objective": "macro_f1"},
+            {"objective": "sdev"},
+        ],
+        ids=str,
+    )
+    def test_on_disk_decides_the_same(self, tail, tmp_path, settings):
+        adjuster = tail.fitted(LogitAdjuster(**settings))
+        adjuster.policy_.save(tmp_path / "policy.json")
+        loaded = Policy.load(tmp_path / "policy.json")
+        np.testing.assert_array_equal(loaded.apply(tail.scores), adjuster.transform(tail.scores))
+        assert loaded.validation["after"] == pytest.approx(adjuster.validation_.after)
+
+    def test_holds_what_was_done(self, tail):
+        adjuster = tail.fitted(LogitAdjuster("worst", constraints=["plain <= 0.5"], random_state=7))
+        policy = adjuster.policy_
+        assert (policy.objective, policy.method, policy.seed) == ("worst", "cap", 7)
+        assert policy.constraints == ("plain <= 0.5",)
+        assert set(policy.weights) == {"l", "residual"}
+        assert policy.data["n_samples"] == 150
+        kept = adjuster.validation_
+        assert policy.validation["before"] == kept.before
+        assert policy.validation["interval"] == kept.interval
+        assert policy.validation["samples"] == [30] * 5
+        assert policy.validation["reason"] == adjuster.reason_
+        assert adjuster.reason_.removeprefix("cross-validation chose ") in adjuster.path_
+
+    @pytest.mark.parametrize("pooling", ["auto", None, 1.0])
+    def test_w_and_residual_give_the_offsets_back(self, tail_of, pooling):
+        policy = tail_of(n_classes=9).fitted(LogitAdjuster(pooling=pooling)).policy_
+        D = build_dictionary(Attributes.of(**policy.attributes), **policy.dictionary)
+        l = D @ policy.weights["l"] + np.array(policy.weights.get("residual", 0.0))
+        np.testing.assert_allclose(policy.strategy.l, l - l.mean(), atol=1e-9)
+        assert np.abs(policy.strategy.l).max() > 0.5
+
+    @pytest.mark.parametrize("objective", ["balanced", "worst", "macro_f1"])
+    def test_figures_hold_for_the_policy_itself_on_scores_with_many_ties(self, tail, objective):
+        scores = np.round(tail.scores * 2) / 2
+        for method in ("cap", "la", "plain"):
+            adjuster = LogitAdjuster(objective, method=method).fit(scores, tail.y, class_counts=tail.counts)
+            figure = evaluate(tail.y, adjuster.policy_.apply(scores).argmax(axis=1), 5, [objective])[objective]
+            assert adjuster.validation_.after[objective] == pytest.approx(figure, abs=1e-12)
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"method": "magic"}, "method is 'magic'"),
+            ({"parameters": "omega"}, "parameters is 'omega'"),
+            ({"objective": "balnced"}, "did you mean 'balanced'"),
+            ({"pooling": -1}, "pooling is -1"),
+            ({"constraints": ["plain < 3"]}, "cannot be read"),
+            ({"scores": "proba"}, "declared probabilities"),
+            ({"scores": "proba", "parameters": "delta"}, "multipliers act on logits only"),
+            ({"scores": "proba", "method": "cdt"}, "multipliers act on logits only"),
+            ({"classes": [0, 1, 2]}, "3 classes but 5 score columns"),
+            ({"classes": [0, 1, 2, 3, 3]}, "twice"),
+            ({"classes": [0, 1, 2, 3, 5]}, "y holds 4, which is not in the class list"),
+            ({"weights": [1, 2]}, "weights has 2 entries for 5 classes"),
+            ({"objective": "worst_group"}, "needs groups"),
+            ({"groups": [1, 2]}, "groups has shape"),
+            ({"absent": "maybe"}, "absent is 'maybe'"),
+            ({"basis": ["cubic"]}, "unknown basis function"),
+            ({"scaling": "most"}, "scaling is 'most'"),
+            ({"objective": "macro_f1", "parameters": "both"}, "offsets only"),
+        ],
+    )
+    def test_settings_are_refused_with_a_reason(self, tail, settings, message):
+        with pytest.raises(InputError, match=message):
+            tail.fitted(LogitAdjuster(**settings))
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"y": [0, 1]}, "y has 2 labels for 150 samples"),
+            ({"y": None}, "requires y"),
+            ({"y": np.zeros((150, 2))}, "one-dimensional"),
+            ({"y": np.linspace(0, 4, 150)}, "continuous"),
+            ({"X": np.full((150, 5), np.nan)}, r"scores\[0, 0\] is nan"),
+            ({"X": np.zeros(150)}, "must have shape"),
+            ({"class_counts": [1, 2]}, "2 entries for 5 classes"),
+            ({"class_counts": [0, 1, 1, 1, 1]}, r"class_counts\[0\] is 0"),
+            ({"sample_weight": [-1.0] * 150}, "sample_weight"),
+            ({"class_attributes": {"size": [1, 2, 3, 4, np.inf]}}, "size"),
+        ],
+    )
+    def test_data_are_refused_with_a_reason(self, tail, change, message):
+        with pytest.raises(InputError, match=message):
+            LogitAdjuster().fit(**({"X": tail.scores, "y": tail.y, "class_counts": tail.counts} | change))
+
+    def test_other_columns_than_fitted_are_refused(self, tail):
+        with pytest.raises(InputError, match="X has 4 features, but LogitAdjuster is expecting 5"):
+            tail.fitted(LogitAdjuster()).predict(tail.scores[:, :4])
