@@ -6,11 +6,12 @@ import csv
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
@@ -72,6 +73,15 @@ def start() -> Callable[[list[str]], subprocess.Popen[str]]:
 @pytest.fixture(scope="session")
 def feature_file() -> Callable[..., Path]:
     return write_features
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """As many threads as `start` gives: bits depend on it."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """Runs that note their gradients: by itself in this process, as a script in as many as the settings ask for.
 
-    python runs.py out section.name=value …     three runs below out: plain, noisy, and noisy stopped after an epoch and resumed
+    python runs.py out section.name=value …
+
+makes three runs below out: plain; noisy; and stopped, which is noisy, stopped after an epoch and resumed.
 """
 
 from __future__ import annotations
@@ -10,12 +12,14 @@ from pathlib import Path
 
 import torch
 
+import capri.data.modules
+import capri.train.runner
 from capri.train.config import Config, resolve
 from capri.train.module import Classifier
 from capri.train.recorder import Recorder
 from capri.train.runner import run
 
-NOISY = ["model.dropout=0.5", "trainer.mixup=0.4"]
+NOISY = ["model.dropout=0.5", "trainer.mixup=0.4", "trainer.batch_size=10"]  # 50 samples: all shares alike
 
 
 def run_and_note_gradients(config: Config) -> None:
@@ -25,8 +29,6 @@ def run_and_note_gradients(config: Config) -> None:
     class Noting(Classifier):
         def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
             steps.append({name: p.grad.clone() for name, p in self.model.named_parameters() if p.grad is not None})
-
-    import capri.train.runner
 
     capri.train.runner.Classifier = Noting  # type: ignore[misc]
     try:
@@ -54,6 +56,7 @@ def stop_after_an_epoch(config: Config) -> None:
 if __name__ == "__main__":
     out, *assignments = sys.argv[1:]
     torch.set_num_threads(1)
+    capri.data.modules.EVALUATION_BATCH = 10  # several batches: sums must hold over them
     run_and_note_gradients(resolve(out=f"{out}/plain", preset="features", assignments=assignments))
     run(resolve(out=f"{out}/noisy", preset="features", assignments=[*assignments, *NOISY]))
     stopped = resolve(out=f"{out}/stopped", preset="features", assignments=[*assignments, *NOISY])

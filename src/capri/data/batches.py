@@ -1,7 +1,7 @@
 """Batches from memory: arrays that fit stay there as they are (uint8, float16), and augmentation is tensor algebra.
 
 No worker processes, no per-image Python. All randomness of an epoch comes from one generator, whose state a checkpoint
-can hold. With several processes each draws the same joined batch and takes its share of it (`Shares`), so that order and
+can hold. With several processes each draws the same joined batch and takes its share (`Shares`), so that order and
 augmentation are those of a single process.
 """
 

@@ -11,8 +11,7 @@ The published list files name one image and its class per line; images stay in I
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -63,17 +62,11 @@ def load_imagenet_lt(root: str | Path, n_classes: int = N_CLASSES) -> tuple[Part
     return parts["train"], parts["test"], parts["val"], tuple(map(str, range(n_classes)))
 
 
-def missing_files(paths: Iterable[str]) -> list[str]:
+def missing_files(paths: Sequence[str]) -> list[str]:
     """Those that are not there; each folder is listed once."""
-    held: dict[str, set[str]] = {}
-    missing = []
-    for path in paths:
-        folder, name = os.path.split(path)
-        if folder not in held:
-            held[folder] = set(os.listdir(folder)) if Path(folder).is_dir() else set()
-        if name not in held[folder]:
-            missing.append(path)
-    return missing
+    folders = {Path(path).parent for path in paths}
+    held = {str(file) for folder in folders if folder.is_dir() for file in folder.iterdir()}
+    return [path for path in paths if path not in held]
 
 
 def _refuse_missing(folder: Path, missing: Sequence[str]) -> None:

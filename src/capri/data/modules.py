@@ -12,6 +12,8 @@ from capri.data.batches import ArrayBatches, Augment, Batch
 from capri.data.images import CROP, ImageBatches, ImageFiles
 from capri.data.splits import Part, Splits
 
+Process = tuple[int, int]  # its rank, and the number of processes
+ALONE: Process = (0, 1)
 EVALUATION_BATCH = 500  # no gradients are kept, so evaluation takes larger batches
 
 
@@ -25,25 +27,22 @@ class SplitsDataModule(L.LightningDataModule):
 
     def train_dataloader(self) -> Iterable[Batch]:
         """Shuffled, augmented batches; each process gets its share of the joined batch."""
-        return self.batches(self.splits.train, training=True, **self._process())
+        return self.batches(self.splits.train, training=True, process=self._process())
 
     def val_dataloader(self) -> Iterable[Batch]:
         """Validation in order, unaugmented; each process gets its share."""
-        return self.batches(self.splits.val, **self._process())
+        return self.batches(self.splits.val, process=self._process())
 
     def test_dataloader(self) -> Iterable[Batch]:
         """Test in order, unaugmented; each process gets its share."""
-        return self.batches(self.splits.test, **self._process())
+        return self.batches(self.splits.test, process=self._process())
 
-    def batches(self, part: Part, *, training: bool = False, rank: int = 0, world_size: int = 1) -> Iterable[Batch]:
-        """Batches of a part, or a process's share of them."""
+    def batches(self, part: Part, *, training: bool = False, process: Process = ALONE) -> Iterable[Batch]:
+        """Batches of a part: the whole of it, or the share of `process`."""
         raise NotImplementedError
 
-    def _process(self) -> dict[str, int]:
-        """Which process this is, of how many."""
-        if self.trainer is None:
-            return {}
-        return {"rank": self.trainer.global_rank, "world_size": self.trainer.world_size}
+    def _process(self) -> Process:
+        return ALONE if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
 
 
 class ArrayDataModule(SplitsDataModule):
@@ -61,8 +60,9 @@ class ArrayDataModule(SplitsDataModule):
         super().__init__(splits, batch_size, seed)
         self.prepare, self.augment = prepare, augment
 
-    def batches(self, part: Part, *, training: bool = False, rank: int = 0, world_size: int = 1) -> ArrayBatches:
-        """Batches of a part, or a process's share of them."""
+    def batches(self, part: Part, *, training: bool = False, process: Process = ALONE) -> ArrayBatches:
+        """Batches of a part: the whole of it, or the share of `process`."""
+        rank, world_size = process
         return ArrayBatches(
             torch.from_numpy(part.x),
             torch.from_numpy(part.y),
@@ -93,8 +93,9 @@ class ImageDataModule(SplitsDataModule):
         super().__init__(splits, batch_size, seed)
         self.mean, self.std, self.size, self.augment, self.workers = mean, std, size, augment, workers
 
-    def batches(self, part: Part, *, training: bool = False, rank: int = 0, world_size: int = 1) -> ImageBatches:
-        """Batches of a part, or a process's share of them."""
+    def batches(self, part: Part, *, training: bool = False, process: Process = ALONE) -> ImageBatches:
+        """Batches of a part: the whole of it, or the share of `process`."""
+        rank, world_size = process
         return ImageBatches(
             ImageFiles(part.x.tolist(), part.y, self.mean, self.std, self.size),
             self.batch_size,

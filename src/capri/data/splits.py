@@ -57,7 +57,7 @@ class Splits:
         if missing:
             raise InputError(
                 f"class {missing[0]} ({self.class_names[missing[0]]!r}) has no training sample; {len(missing)} such "
-                "class(es). Check the data files and the number of classes, or use a milder profile or less label noise."
+                "class(es). Check data files and number of classes, or use a milder profile or less label noise."
             )
 
     @property
