@@ -31,10 +31,10 @@ class DataConfig:
     val_fraction: float = option(
         0.0, "share of train, per class, that validates (bilevel: 0.2); 0: official val, or half of test, balanced"
     )
-    noise: float = option(0.0, "label noise: r_k ~ U(0, noise); the paper has 0.5")
     absent: Literal["error", "ignore"] = option(
         "error", "a class without validation or test sample: error, or ignore it in the objectives"
     )
+    noise: float = option(0.0, "label noise: r_k ~ U(0, noise); the paper has 0.5")
     noise_excludes_true: bool = option(False, "a selected label is redrawn among the other classes")
     augment: bool = option(True, "crop and flip (images)")
     verify: bool = option(False, "check the published digests of CIFAR's files")
