@@ -14,7 +14,7 @@ CELLS = [c.strip() for line in EQUATIONS.splitlines() if line.startswith("| ") f
 CODE = sorted({c for c in CELLS if re.fullmatch(r"_?[A-Za-z]+(\.\w+)+|[A-Z]\w+|build_dictionary|class_errors", c)})
 
 
-@pytest.mark.parametrize("cited", sorted(set(re.findall(r"`(test_\w+\.py::[\w:]+)`", EQUATIONS))))
+@pytest.mark.parametrize("cited", sorted(set(re.findall(r"`((?:\w+/)?test_\w+\.py::[\w:]+)`", EQUATIONS))))
 def test_cited_tests_exist(cited):
     file, *names = cited.split("::")
     source = (TESTS / file).read_text(encoding="utf-8")
