@@ -27,6 +27,8 @@ def test_cited_code_exists(cited):
     first, *rest = cited.split(".")
     thing = getattr(capri, first) if first in capri.__all__ else importlib.import_module(f"capri.{first}")
     for name in rest:
+        if not hasattr(thing, name) and hasattr(thing, "__path__"):  # a submodule that nothing has imported yet
+            importlib.import_module(f"{thing.__name__}.{name}")
         assert hasattr(thing, name) or name in getattr(thing, "__dataclass_fields__", {}), cited
         thing = getattr(thing, name, None)
 
