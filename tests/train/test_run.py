@@ -187,6 +187,14 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
         load_checkpoint(tmp_path / "absent.ckpt")
 
 
+def test_batch_normalisation_over_processes_is_for_gpus(tmp_path, feature_run):
+    result = CliRunner().invoke(
+        app, [*feature_run, "--set=trainer.sync_batchnorm=true", "--out", str(tmp_path / "run")]
+    )
+    assert result.exit_code == 2
+    assert "trainer.sync_batchnorm is true and trainer.accelerator 'cpu'" in result.output
+
+
 def test_a_diverging_run_says_so(tmp_path, feature_run):
     arguments = [*feature_run, "--set", "optimizer.name=sgd", "--set", "optimizer.lr=1e38"]
     result = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "run")])

@@ -128,6 +128,8 @@ class Config:
             ("trainer.max_epochs", self.trainer.max_epochs, 1),
             ("trainer.batch_size", self.trainer.batch_size, 1),
             ("trainer.mixup", self.trainer.mixup, 0),
+            ("trainer.devices", self.trainer.devices, 1),
+            ("trainer.num_nodes", self.trainer.num_nodes, 1),
             ("data.n_max", self.data.n_max, 0),
             ("optimizer.lr", self.optimizer.lr, 0),
         ):

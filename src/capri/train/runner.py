@@ -73,6 +73,10 @@ def make_trainer(config: Config, recorder: Recorder) -> L.Trainer:
     """Lightning's trainer; our recorder writes metrics and checkpoints, so its own are off."""
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     settings = config.trainer
+    if settings.sync_batchnorm and settings.accelerator == "cpu":
+        raise InputError(
+            "trainer.sync_batchnorm is true and trainer.accelerator 'cpu'; torch has it for GPUs only, set it to false."
+        )
     callbacks: list[Callback] = [recorder, *([RunProgress()] if sys.stdout.isatty() else [])]
     return L.Trainer(
         max_epochs=settings.max_epochs,
