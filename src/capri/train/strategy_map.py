@@ -46,19 +46,18 @@ class StrategyTensors(NamedTuple):
 class StrategyMap(nn.Module):
     """W as parameters, `forward` the strategy.
 
-    parts: which of l, Δ, ω, ε move; the others stay neutral. dictionary: without intercept. start_l: (K,) offsets to
-    start from, as near as the dictionary can come.
+    parts: which of l, Δ, ω, ε move; the others stay neutral. start_l: (K,) offsets to start from, as near as D can come.
 
     >>> from capri.attributes import Attributes
-    >>> D = build_dictionary(Attributes.of(freq=[0.7, 0.2, 0.1]))
-    >>> strategy = StrategyMap(D, ["l"], start_l=np.log([0.7, 0.2, 0.1]))()
+    >>> dictionaries = Dictionaries.of(Attributes.of(freq=[0.7, 0.2, 0.1]), 3)
+    >>> strategy = StrategyMap(dictionaries, ["l"], start_l=np.log([0.7, 0.2, 0.1]))()
     >>> (strategy.l - strategy.l[0]).detach()  # logit adjustment, up to a common shift
     tensor([ 0.0000, -1.2528, -1.9459])
     """
 
     def __init__(
         self,
-        dictionary: Dictionary,
+        dictionaries: Dictionaries,
         parts: Sequence[Part] = ("l", "delta"),
         *,
         delta_form: TorchDeltaForm = "normalized",
@@ -69,11 +68,10 @@ class StrategyMap(nn.Module):
         _check_parts(parts)
         if delta_form not in ("normalized", "sigmoid", "exp"):
             raise InputError(f"delta_form is {delta_form!r}; in the loss it must be 'normalized', 'sigmoid' or 'exp'.")
-        self.dictionary, self.parts, self.delta_form = dictionary, tuple(parts), delta_form
-        self.lifted = _with_intercept(dictionary)
-        self.register_buffer("D", torch.as_tensor(dictionary.values, dtype=dtype))
-        self.register_buffer("D1", torch.as_tensor(self.lifted.values, dtype=dtype))
-        for part, start in _starts(dictionary, self.lifted, delta_form, start_l).items():
+        self.dictionaries, self.parts, self.delta_form = dictionaries, tuple(parts), delta_form
+        self.register_buffer("D", torch.as_tensor(dictionaries.bare.values, dtype=dtype))
+        self.register_buffer("D1", torch.as_tensor(dictionaries.lifted.values, dtype=dtype))
+        for part, start in _starts(dictionaries, delta_form, start_l).items():
             if part in parts:
                 self.register_parameter(f"w_{part}", nn.Parameter(torch.as_tensor(start, dtype=dtype)))
 
@@ -95,16 +93,26 @@ class StrategyMap(nn.Module):
     def strategy(self) -> Strategy:
         """(ω, l, Δ) at W by the core's own map."""
         w = self.weights()
-        offsets = Strategy.from_weights(self.dictionary, w_l=w.get("l"))
+        offsets = Strategy.from_weights(self.dictionaries.bare, w_l=w.get("l"))
         rest = Strategy.from_weights(
-            self.lifted, w_delta=w.get("delta"), w_omega=w.get("omega"), delta_form=self.delta_form
+            self.dictionaries.lifted, w_delta=w.get("delta"), w_omega=w.get("omega"), delta_form=self.delta_form
         )
         return Strategy(rest.omega, offsets.l, rest.delta)
 
 
-def search_dictionary(attributes: Attributes | None, n_classes: int, scaling: Scaling = "whiten") -> Dictionary:
-    """D of some attributes; None is identity attributes, the plain search."""
-    return identity_dictionary(n_classes) if attributes is None else build_dictionary(attributes, scaling=scaling)
+class Dictionaries(NamedTuple):
+    """D for offsets, which a common shift does not change, and [1, D] for the rest."""
+
+    bare: Dictionary
+    lifted: Dictionary
+
+    @classmethod
+    def of(cls, attributes: Attributes | None, n_classes: int, scaling: Scaling = "whiten") -> Dictionaries:
+        """Of some attributes; None is identity attributes, the plain search, whose D = I can say 1 by itself."""
+        if attributes is None:
+            return cls(identity_dictionary(n_classes), identity_dictionary(n_classes))
+        bare, lifted = (build_dictionary(attributes, scaling=scaling, intercept=i) for i in (False, True))
+        return cls(bare, lifted)
 
 
 def _check_parts(parts: Sequence[str]) -> None:
@@ -114,36 +122,11 @@ def _check_parts(parts: Sequence[str]) -> None:
         raise InputError(f"parts names {named}; give some of {', '.join(PARTS)}.")
 
 
-def _with_intercept(dictionary: Dictionary) -> Dictionary:
-    """[1, D], for parts that a common shift changes; D itself where it can say 1 already (identity attributes)."""
-    n = dictionary.shape[0]
-    if np.allclose(dictionary.project(np.zeros(n)), 0) and _spans_one(dictionary):
-        return dictionary
-    return Dictionary(
-        np.column_stack([np.ones(n), dictionary.values]),
-        (("", "1"), *dictionary.columns),
-        dictionary.scaling,
-        np.concatenate([[0.0], dictionary.centre]),
-        _bordered(dictionary.transform),
-        dictionary.floor,
-    )
-
-
-def _spans_one(dictionary: Dictionary) -> bool:
-    one = np.ones(dictionary.shape[0])
-    return bool(np.allclose(dictionary.values @ np.linalg.lstsq(dictionary.values, one, rcond=None)[0], one, atol=1e-9))
-
-
-def _bordered(transform: NDArray[np.float64]) -> NDArray[np.float64]:
-    out = np.zeros((transform.shape[0] + 1, transform.shape[1] + 1))
-    out[0, 0], out[1:, 1:] = 1.0, transform
-    return out
-
-
 def _starts(
-    plain: Dictionary, lifted: Dictionary, delta_form: TorchDeltaForm, start_l: ArrayLike | None
+    dictionaries: Dictionaries, delta_form: TorchDeltaForm, start_l: ArrayLike | None
 ) -> Mapping[str, NDArray[np.float64]]:
     """w of each part at the start: the constant of each, and offsets as near to `start_l` as D can come."""
+    plain, lifted = dictionaries
     one = np.linalg.lstsq(lifted.values, np.ones(lifted.shape[0]), rcond=None)[0]
     offsets = np.zeros(plain.shape[1])
     if start_l is not None:
