@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from capri.data.batches import Batch
+from capri.errors import Absent
 from capri.evaluation import STANDARD, evaluate_confusion
 from capri.objectives import FEW_SHOT, MANY_SHOT
 from capri.train.config import OptimizerConfig, ScheduleConfig
-from capri.train.losses import ParametricCrossEntropy
 from capri.train.schedules import learning_rate_factor
 
 
@@ -26,6 +26,7 @@ class Classifier(L.LightningModule):
     mixup: α of Beta(α, α); 0 is none. train_counts: (K,) for the many/medium/few-shot objectives.
     """
 
+    absent: Absent = "error"  # what a class without validation samples is
     train_sum: Tensor
     val_sum: Tensor
     confusion: Tensor
@@ -33,7 +34,7 @@ class Classifier(L.LightningModule):
     def __init__(
         self,
         model: nn.Module,
-        loss: ParametricCrossEntropy,
+        loss: nn.Module,
         *,
         train_counts: NDArray[np.int64],
         class_names: Sequence[str] | None = None,
@@ -63,7 +64,7 @@ class Classifier(L.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """The optimizer, and the schedule as a function of the step."""
-        optimizer = make_optimizer(self.parameters(), self.optimizer)
+        optimizer = make_optimizer(self.model.parameters(), self.optimizer)
         total = int(self.trainer.estimated_stepping_batches)
         per_epoch = total // int(self.trainer.max_epochs or 1)
         scheduler = LambdaLR(optimizer, lambda step: learning_rate_factor(self.schedule, step, total, per_epoch))
@@ -93,7 +94,9 @@ class Classifier(L.LightningModule):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Add a batch to the confusion matrix."""
         x, y = batch
-        logits = self(x)
+        self._count(self(x), y)
+
+    def _count(self, logits: Tensor, y: Tensor) -> None:
         self._add(self.val_sum, self.loss(logits, y), len(y))
         k = len(self.confusion)
         self.confusion += torch.bincount(y * k + logits.argmax(dim=1), minlength=k * k).view(k, k)
@@ -103,10 +106,15 @@ class Classifier(L.LightningModule):
         confusion = self._total(self.confusion).double().cpu().numpy()
         loss, n = self._total(self.val_sum).tolist()
         values = evaluate_confusion(
-            confusion, objectives_for(self.train_counts), class_names=self.class_names, train_counts=self.train_counts
+            confusion,
+            objectives_for(self.train_counts),
+            class_names=self.class_names,
+            train_counts=self.train_counts,
+            absent=self.absent,
         )
         self.record = {"val_loss": loss / n} | {f"val_{name}": value for name, value in values.items()}
-        self.class_errors = (1 - np.diag(confusion) / confusion.sum(axis=1)).tolist()
+        with np.errstate(invalid="ignore"):  # a class without samples has no error: NaN
+            self.class_errors = (1 - np.diag(confusion) / confusion.sum(axis=1)).tolist()
 
     def on_train_epoch_end(self) -> None:
         """The mean training loss; a loss that is not finite ends the run before it is checkpointed."""
