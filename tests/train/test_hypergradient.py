@@ -100,7 +100,7 @@ def test_running_statistics_stay(name):
 
 @pytest.mark.parametrize("name", ["mlp", "normed", "resnet32"])
 def test_eta_times_hypergradient_is_the_slope_of_one_step(name):
-    """L_val(θ⁺(α)) after one step of gradient descent, by central differences along a random direction of ω, l and Δ each."""
+    """L_val(θ⁺(α)) after one step of gradient descent, by central differences along directions of ω, l and Δ."""
     model, x, y = network(name)
     _, x_val, y_val = network(name)
     x_val = x_val.flip(0) + 0.1
@@ -229,7 +229,7 @@ def test_damping_and_decay_enter_the_inverse():
         inverse_hessian_product(at, losses, g, InverseHessianSettings("newton"))  # type: ignore[arg-type]
 
 
-# -- a bilevel optimum that brute force can find ------------------------------------------------------------------------
+# -- a bilevel optimum that brute force can find ----------------------------------------------------------------------
 
 
 class TwoLevels:

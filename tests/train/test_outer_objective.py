@@ -13,7 +13,17 @@ from capri.errors import AbsentClassWarning
 from capri.train.outer_objective import OuterObjective, class_sums, sample_losses
 
 K, COUNTS = 6, np.array([40, 21, 12, 6, 3, 2])
-OBJECTIVES = ["plain", "balanced", "weighted", "sdev", "quantile:0.3", "cvar:0.5", "mix:0.4", "worst", "0.5*balanced+0.5*sdev"]
+OBJECTIVES = [
+    "plain",
+    "balanced",
+    "weighted",
+    "sdev",
+    "quantile:0.3",
+    "cvar:0.5",
+    "mix:0.4",
+    "worst",
+    "0.5*balanced+0.5*sdev",
+]
 
 
 def problem() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:

@@ -133,10 +133,10 @@ def test_the_search_lowers_the_objective(settings, tmp_path):
 @pytest.mark.parametrize(
     "changes",
     [
-        ["search.attributes=[\"identity\"]", "search.hessian=ggn-cg", "search.iterations=3"],
-        ["search.parts=[\"l\", \"omega\", \"smoothing\"]", "search.objective=sdev"],
+        ['search.attributes=["identity"]', "search.hessian=ggn-cg", "search.iterations=3"],
+        ['search.parts=["l", "omega", "smoothing"]', "search.objective=sdev"],
         ["search.hessian=neumann", "search.optimizer=sgd", "search.objective=cvar:0.4", "search.delta_form=normalized"],
-        ["search.attributes=[\"freq\", \"norm\"]", "search.every=3", "search.warmup_epochs=0", "trainer.mixup=0.2"],
+        ['search.attributes=["freq", "norm"]', "search.every=3", "search.warmup_epochs=0", "trainer.mixup=0.2"],
     ],
     ids=["plain", "omega and smoothing", "neumann", "no warm-up"],
 )
@@ -152,7 +152,7 @@ def test_variants_run(settings, tmp_path, changes):
 
 
 def test_logit_adjustment_is_a_start(settings, tmp_path):
-    run_search(settings, tmp_path / "run", "search.tau=1.0", "search.lr=0", "search.attributes=[\"freq\"]")
+    run_search(settings, tmp_path / "run", "search.tau=1.0", "search.lr=0", 'search.attributes=["freq"]')
     policy = Policy.load(tmp_path / "run/policy.json")
     log_pi = np.log(policy.attributes["freq"])
     np.testing.assert_allclose(policy.strategy.l, log_pi - log_pi.mean(), atol=0.1)
@@ -238,7 +238,7 @@ def test_a_class_without_validation_samples(settings, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["search.attributes=[\"colour\"]"], "give some of freq, diff, noise, weights, norm, or identity alone"),
+        (['search.attributes=["colour"]'], "give some of freq, diff, noise, weights, norm, or identity alone"),
         (["search.warmup_epochs=9"], "nothing is left to search in"),
         (["search.every=0"], r"search\.every is 0; it must be at least 1"),
         (["loss.strategy=la"], r"start it with search\.tau"),
@@ -251,9 +251,9 @@ def test_settings_are_checked(settings, changes, message):
 
 
 def test_noise_needs_noise(settings, tmp_path):
-    with pytest.raises(InputError, match="set data.noise"):
-        run_search(settings, tmp_path / "run", "search.attributes=[\"noise\"]")
-    run_search(settings, tmp_path / "run", "search.attributes=[\"freq\", \"noise\"]", "data.noise=0.4")
+    with pytest.raises(InputError, match=r"set data\.noise"):
+        run_search(settings, tmp_path / "run", 'search.attributes=["noise"]')
+    run_search(settings, tmp_path / "run", 'search.attributes=["freq", "noise"]', "data.noise=0.4")
     assert set(Policy.load(tmp_path / "run/policy.json").attributes) == {"freq", "noise"}
 
 

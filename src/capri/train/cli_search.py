@@ -50,7 +50,9 @@ def search(
 
         if only:
             found = search_runner.search(replace(settings, out=str(Path(settings.out) / "search")), resume=resume)
-            typer.echo(f"{found['objective']} on validation: {found['value']:.4f}\nwrote {settings.out}/search/policy.json")
+            typer.echo(
+                f"{found['objective']} on validation: {found['value']:.4f}\nwrote {settings.out}/search/policy.json"
+            )
             return
         summary = search_runner.search_and_retrain(settings, resume=resume)
         _report(summary["retrain"], settings.out)

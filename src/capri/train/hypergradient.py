@@ -57,7 +57,9 @@ class LogitMap:
 
     def __init__(self, model: nn.Module, x: Tensor):
         self.model, self.x = model, x
-        self.names, self.parameters = zip(*((n, p) for n, p in model.named_parameters() if p.requires_grad), strict=True)
+        self.names, self.parameters = zip(
+            *((n, p) for n, p in model.named_parameters() if p.requires_grad), strict=True
+        )
 
     def __call__(self) -> Tensor:
         """Logits with their graph."""
@@ -72,8 +74,8 @@ class LogitMap:
         """(o, u) with u = J_θ v, by forward mode: no graph is built, memory is that of inference."""
         _load_forward_mode()
         with torch.no_grad(), forward_ad.dual_level():
-            duals = [forward_ad.make_dual(p.detach(), t) for p, t in zip(self.parameters, v, strict=True)]
-            o, u = forward_ad.unpack_dual(self._at(tuple(duals)))
+            duals = tuple(_dual(p.detach(), t) for p, t in zip(self.parameters, v, strict=True))
+            o, u = forward_ad.unpack_dual(self._at(duals))  # type: ignore[no-untyped-call]
         return o, torch.zeros_like(o) if u is None else u
 
     def vjp(self, cotangent: Tensor) -> Vector:
@@ -82,7 +84,9 @@ class LogitMap:
 
     def _at(self, parameters: Vector) -> Tensor:
         copies = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
-        logits: Tensor = functional_call(self.model, {**copies, **dict(zip(self.names, parameters, strict=True))}, self.x)
+        logits: Tensor = functional_call(
+            self.model, {**copies, **dict(zip(self.names, parameters, strict=True))}, self.x
+        )
         return logits
 
 
@@ -91,7 +95,11 @@ def _load_forward_mode() -> None:
     """Torch loads forward-mode rules on first use, and warns of its own means (torch.jit) as it does."""
     with warnings.catch_warnings(), forward_ad.dual_level():
         warnings.filterwarnings("ignore", message=r".*torch\.jit\.script.*")
-        forward_ad.make_dual(torch.zeros(1), torch.zeros(1))
+        _dual(torch.zeros(1), torch.zeros(1))
+
+
+def _dual(primal: Tensor, tangent: Tensor) -> Tensor:
+    return forward_ad.make_dual(primal, tangent)  # type: ignore[no-untyped-call]
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -130,6 +130,8 @@ class Search(Classifier):
             self.model, self._inner_loss(tensors), train, (val[0], val[1]), self.outer.surrogate, self._inverse
         )
         moving = [(t, g) for t, g in zip(tensors, found.alpha, strict=False) if t.requires_grad]
+        if self.settings.follow:
+            self.outer_optimizer.param_groups[0]["lr"] = self.settings.lr * self._rate()
         self.outer_optimizer.zero_grad()
         torch.autograd.backward([t for t, _ in moving], [g for _, g in moving])
         self.outer_optimizer.step()
@@ -149,20 +151,27 @@ class Search(Classifier):
     def _inverse(self) -> InverseHessianSettings:
         s = self.settings
         decay = self.optimizer.weight_decay if self.optimizer.name == "sgd" else 0.0  # AdamW's is not in the loss
-        return InverseHessianSettings(
-            s.hessian, s.damping, decay, s.iterations, terms=s.terms, step=s.step
-        )
+        return InverseHessianSettings(s.hessian, s.damping, decay, s.iterations, terms=s.terms, step=s.step)
 
     def _check(self, tensors: StrategyTensors) -> None:
         """A strategy that ran away is an error, while the last good one is still on disk."""
         finite = all(bool(torch.isfinite(t).all()) for t in tensors)
         span = float(tensors.l.max() - tensors.l.min()) if finite else float("nan")
         if not finite or span > self.settings.limit:
-            what = f"its offsets span {span:.3g} (search.limit is {self.settings.limit:g})" if finite else "it is not finite"
+            what = (
+                f"its offsets span {span:.3g} (search.limit is {self.settings.limit:g})"
+                if finite
+                else "it is not finite"
+            )
             raise FloatingPointError(
                 f"the strategy diverged in epoch {self.current_epoch + 1}: {what}. Lower search.lr "
-                f"({self.settings.lr}), warm up longer, or use search.hessian=identity; {_INTACT}"
+                f"({self.settings.lr}), raise search.every or warm up longer; {_INTACT}"
             )
+
+    def _rate(self) -> float:
+        """The inner learning rate as a share of its highest."""
+        optimizer: Any = self.optimizers()
+        return float(optimizer.param_groups[0]["lr"]) / (self.optimizer.lr or 1.0)
 
     def _step(self) -> float:
         """Time in epochs."""
@@ -280,7 +289,7 @@ def validation_stream(data: SplitsDataModule, size: int) -> Iterator[Batch]:
     while True:
         order = torch.randperm(len(val), generator=data.generator)
         for x, y in data.batches(val.take(order.numpy())):
-            yield from zip(x.split(size), y.split(size), strict=True)
+            yield from zip(torch.split(x, size), torch.split(y, size), strict=True)
 
 
 def _known_attributes(

@@ -41,6 +41,7 @@ class SearchConfig:
     step: float = option(1.0, "of neumann")
     optimizer: Literal["adam", "sgd"] = option("adam", "of the outer level")
     lr: float = option(0.02, "of the outer level")
+    follow: bool = option(True, "the outer rate falls with the inner one, the factor η of an unrolled step")
     momentum: float = option(0.9, "of the outer level's sgd")
     weight_decay: float = option(0.0, "on W")
     limit: float = option(30.0, "offsets that span more than this have diverged")

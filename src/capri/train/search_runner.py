@@ -1,11 +1,11 @@
 """Search, retrain, evaluate: a run in a folder of its own.
 
-    search/     config.toml, checkpoints, metrics.csv, class_errors.csv as in training, and
-                policy.json       the strategy found so far, each epoch; `capri retrain --policy` takes it
-                trajectory.npz    W, objective, class errors over time
-                alpha.png         α curves
-                summary.json      how the search ended, the spread of class errors when it began
-    retrain/    a training run on all the training data with the found strategy
+search/     config.toml, checkpoints, metrics.csv, class_errors.csv as in training, and
+            policy.json       the strategy found so far, each epoch; `capri retrain --policy` takes it
+            trajectory.npz    W, objective, class errors over time
+            alpha.png         α curves
+            summary.json      how the search ended, the spread of class errors when it began
+retrain/    a training run on all the training data with the found strategy
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ import safetensors.torch
 from lightning.pytorch.callbacks import Callback
 from torch import nn
 
-from capri._checks import InputError
+from capri._checks import AbsentClassWarning, InputError
 from capri._files import write_atomically
-from capri.errors import AbsentClassWarning
 from capri.policy import Policy
 from capri.train import artefacts
-from capri.train.config import Config, LossConfig
+from capri.train.config import Config
 from capri.train.experiment import make_data, make_model
 from capri.train.recorder import Recorder
 from capri.train.runner import make_trainer, run
@@ -51,7 +50,7 @@ def retrain(config: Config, policy: str | Path, *, transfer: str = "unchanged", 
     """Train with the strategy of a policy file, of a search or tuned post-hoc. transfer: "unchanged" or "inverse"."""
     if transfer not in ("unchanged", "inverse"):
         raise InputError(f"transfer is {transfer!r}; it must be 'unchanged' (the paper) or 'inverse' (1/Δ, l/Δ).")
-    loss = replace(config.loss, strategy="policy", policy=str(policy), transfer=transfer)
+    loss = replace(config.loss, strategy="policy", policy=str(policy), transfer=transfer)  # type: ignore[arg-type]
     return run(replace(config, loss=loss), resume=resume)
 
 

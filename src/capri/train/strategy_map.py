@@ -13,7 +13,7 @@ that D can say to logit adjustment, τ log π.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -46,7 +46,7 @@ class StrategyTensors(NamedTuple):
 class StrategyMap(nn.Module):
     """W as parameters, `forward` the strategy.
 
-    parts: which of l, Δ, ω, ε move; the others stay neutral. start_l: (K,) offsets to start from, as near as D can come.
+    parts: which of l, Δ, ω, ε move; the others stay neutral. start_l: (K,) offsets to start near, as D allows.
 
     >>> from capri.attributes import Attributes
     >>> dictionaries = Dictionaries.of(Attributes.of(freq=[0.7, 0.2, 0.1]), 3)
@@ -54,6 +54,13 @@ class StrategyMap(nn.Module):
     >>> (strategy.l - strategy.l[0]).detach()  # logit adjustment, up to a common shift
     tensor([ 0.0000, -1.2528, -1.9459])
     """
+
+    D: Tensor
+    D1: Tensor
+    w_l: Tensor
+    w_delta: Tensor
+    w_omega: Tensor
+    w_smoothing: Tensor
 
     def __init__(
         self,
@@ -127,7 +134,7 @@ def _starts(
 ) -> Mapping[str, NDArray[np.float64]]:
     """w of each part at the start: the constant of each, and offsets as near to `start_l` as D can come."""
     plain, lifted = dictionaries
-    one = np.linalg.lstsq(lifted.values, np.ones(lifted.shape[0]), rcond=None)[0]
+    one: NDArray[np.float64] = np.linalg.lstsq(lifted.values, np.ones(lifted.shape[0]), rcond=None)[0].astype(float)
     offsets = np.zeros(plain.shape[1])
     if start_l is not None:
         target = np.asarray(start_l, dtype=np.float64)
@@ -145,7 +152,11 @@ def normalized(x: Tensor) -> Tensor:
     return torch.sigmoid(math.sqrt(len(x)) * x / torch.linalg.vector_norm(x).clamp_min(EPSILON))
 
 
-TORCH_DELTA_FORMS = {"normalized": normalized, "sigmoid": torch.sigmoid, "exp": torch.exp}
+TORCH_DELTA_FORMS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "normalized": normalized,
+    "sigmoid": torch.sigmoid,
+    "exp": torch.exp,
+}
 
 
 def omega_from(x: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ class Trajectory:
         """Back from `state`."""
         return cls(**{**state, "weights": {part: list(rows) for part, rows in state["weights"].items()}})
 
-    def arrays(self) -> dict[str, NDArray[np.float64]]:
+    def arrays(self) -> dict[str, Any]:
         """The same as arrays, for trajectory.npz."""
         found = {f"w_{part}": torch.stack(rows).numpy() for part, rows in self.weights.items()}
         return found | {
