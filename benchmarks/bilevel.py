@@ -1,6 +1,7 @@
 """What an outer step costs, as ratios to one plain training step in the same run.
 
-    python benchmarks/bilevel.py [--repeats 7] [--batch 128] [--heavy] [-o benchmarks/results/bilevel.json]
+    python benchmarks/bilevel.py [--repeats 7] [--batch 128] [--heavy]    # fills benchmarks/results/bilevel.json
+    python benchmarks/bilevel.py --render                                 # writes the table into docs/bilevel.md
 
 ResNet-32 on random images of CIFAR's size. Time is CPU time of the process, the median over repeats that take turns, so
 that a busy machine slows all alike; peak memory is what torch's allocator reports for a fresh process of each kind.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -34,6 +36,8 @@ from capri.train.hypergradient import (
 )
 from capri.train.losses import parametric_cross_entropy
 
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS, PAGE = ROOT / "benchmarks" / "results" / "bilevel.json", ROOT / "docs" / "bilevel.md"
 K, EVERY, AUTOBALANCE_EVERY, AUTOBALANCE_BATCHES = 10, 5, 20, 10
 
 
@@ -145,7 +149,7 @@ def measure_peak(kind: str, batch: int) -> None:
     print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 
-def main(batch: int, repeats: int, heavy: bool, out: Path | None) -> None:
+def main(batch: int, repeats: int, heavy: bool) -> None:
     torch.set_num_threads(1)
     seconds = times(batch, repeats)
     unit = seconds["plain"]
@@ -162,16 +166,30 @@ def main(batch: int, repeats: int, heavy: bool, out: Path | None) -> None:
     }
     memory = {name: peak(name, batch) for name in ("plain", "outer, identity", "mixed, double backward",
                                                    "outer, AutoBalance with 1+1 batches")}  # fmt: skip
-    rows = ["| | × plain step (time) | × plain (peak memory) |", "| --- | ---: | ---: |"]
-    for name, ratio in {**ratios, **epochs}.items():
+    found = {"batch": batch, "repeats": repeats, "plain_cpu_seconds": unit, "ratios": ratios, "epochs": epochs,
+             "memory_mb": memory, "torch": torch.__version__}  # fmt: skip
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    print(table(found))
+
+
+def table(found: dict) -> str:
+    memory = found["memory_mb"]
+    rows = ["| | × plain step (CPU time) | × plain (peak memory) |", "| --- | ---: | ---: |"]
+    for name, ratio in {**found["ratios"], **found["epochs"]}.items():
         size = f"{memory[name] / memory['plain']:.2f}" if name in memory else ""
         rows.append(f"| {name} | {ratio:.2f} | {size} |")
-    print("\n".join(rows))
-    if out is not None:
-        found = {"batch": batch, "repeats": repeats, "plain_cpu_seconds": unit, "ratios": ratios, "epochs": epochs,
-                 "memory_mb": memory, "torch": torch.__version__}  # fmt: skip
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    return "\n".join(rows)
+
+
+def render() -> None:
+    text = table(json.loads(RESULTS.read_text()))
+    page, n = re.subn(
+        r"(<!-- cost: begin -->\n).*?(<!-- cost: end -->)", rf"\1{text}\n\2", PAGE.read_text(), flags=re.DOTALL
+    )
+    if n != 1:
+        raise SystemExit(f"{PAGE} has {n} pairs of markers for cost; it needs one.")
+    PAGE.write_text(page)
 
 
 if __name__ == "__main__":
@@ -180,9 +198,11 @@ if __name__ == "__main__":
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--heavy", action="store_true")
     parser.add_argument("--peak", choices=list(KINDS), help=argparse.SUPPRESS)
-    parser.add_argument("-o", "--out", type=Path)
+    parser.add_argument("--render", action="store_true")
     given = parser.parse_args()
     if given.peak:
         measure_peak(given.peak, given.batch)
+    elif given.render:
+        render()
     else:
-        main(given.batch, given.repeats, given.heavy, given.out)
+        main(given.batch, given.repeats, given.heavy)

@@ -40,7 +40,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "bilevel_clinc.jsonl"
 PAGE = ROOT / "docs" / "bilevel.md"
 PICTURE = ROOT / "docs" / "figures" / "bilevel_warmup.svg"
 
-EPOCHS, WARMUP, LONG = 20, 5, 12
+EPOCHS, WARMUPS = 20, (0, 5, 12)
 TAUS, GAMMAS = (0.5, 1.0, 1.5, 2.0), (0.05, 0.1, 0.2, 0.3)
 BOTH = '["freq", "diff"]'
 ATTRIBUTES = {"plain": '["identity"]', "freq": '["freq"]', "diff": '["diff"]', "freq+diff": BOTH,
@@ -138,18 +138,27 @@ METHODS: dict[str, Callable[..., dict]] = {
     **{name: bilevel(attributes) for name, attributes in ATTRIBUTES.items()},
 }  # fmt: skip
 
-NOISE = ("data.noise=0.5",)
+NOISE, LA_START, GGN = ("data.noise=0.5",), ("search.tau=1.0",), "search.hessian=ggn-cg"
 SMOOTH = 'search.parts=["l", "delta", "smoothing"]'
+# As in the paper, offsets start at logit adjustment for the first table, and at zero for noise and warm-up.
 TABLES: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
-    "main": {m: (m, ()) for m in NAMES if m != "freq+diff+noise"},
-    "noise": {m: (m, NOISE) for m in ("ce", "plain", "freq", "diff", "freq+diff", "freq+diff+noise")},
-    "warmup": {f"{m}, {w}": (m, (f"search.warmup_epochs={w}",)) for m in ("plain", "freq+diff") for w in (0, LONG)},
-    "smoothing": {"freq+diff, ε": ("freq+diff", (SMOOTH,)), "freq+diff, ε, noise": ("freq+diff", (SMOOTH, *NOISE))},
-    "hessian": {"freq+diff, ggn-cg": ("freq+diff", ("search.hessian=ggn-cg",)),
-                "plain, ggn-cg": ("plain", ("search.hessian=ggn-cg",)),
-                "freq+diff, neumann": ("freq+diff", ("search.hessian=neumann",)),
-                "freq+diff, LA start": ("freq+diff", ("search.tau=1.0",))},
-}  # fmt: skip
+    "main": {m: (m, LA_START if m in ATTRIBUTES else ()) for m in NAMES if m != "freq+diff+noise"},
+    "noise": {m: (m, NOISE) for m in ("ce", "la", "plain", "freq", "diff", "freq+diff", "freq+diff+noise")},
+    "warmup": {
+        f"{NAMES[m]}, warm-up {w} of {EPOCHS} epochs": (m, (f"search.warmup_epochs={w}",))
+        for m in ("plain", "freq+diff")
+        for w in WARMUPS
+    },
+    "smoothing": {
+        "freq + diff with ε": ("freq+diff", (SMOOTH, *LA_START)),
+        "freq + diff with ε, label noise": ("freq+diff", (SMOOTH, *NOISE)),
+    },
+    "hessian": {
+        "freq + diff, ggn-cg": ("freq+diff", (GGN, *LA_START)),
+        "plain, ggn-cg": ("plain", (GGN, *LA_START)),
+        "freq + diff, neumann": ("freq+diff", ("search.hessian=neumann", *LA_START)),
+    },
+}
 
 
 def cells(tables: list[str], seeds: list[int]) -> Iterator[tuple[str, str, int]]:
@@ -202,7 +211,7 @@ def statistics(rows: list[dict], name: str) -> str:
     return f"{values.mean():.2f}{deviation}" + (f" ({failed} of {len(rows)} diverged)" if failed else "")
 
 
-def table(groups: dict, entries: list[tuple[str, list[dict]]], start: bool = False) -> str:
+def table(entries: list[tuple[str, list[dict]]], start: bool = False) -> str:
     lines = [
         "| method | seeds | balanced error | sdev of class errors |" + (" sdev at search start |" if start else "")
     ]
@@ -223,21 +232,14 @@ def sections() -> dict[str, str]:
     for r in load():
         groups[r["table"], r["row"]].append(r)
     of = lambda t: [(NAMES.get(m, m), groups[t, m]) for m in TABLES[t]]  # noqa: E731
-    warm = []
-    for m in ("plain", "freq+diff"):
-        for w in (0, WARMUP, LONG):
-            rows = groups["main", m] if w == WARMUP else groups["warmup", f"{m}, {w}"]
-            warm.append((f"{NAMES[m]}, warm-up {w} of {EPOCHS} epochs", rows))
-    base_rows = [("freq+diff (identity, no smoothing)", groups["main", "freq+diff"]),
-                 ("plain (identity)", groups["main", "plain"])]  # fmt: skip
+    cap, plain = ((NAMES[m], groups["main", m]) for m in ("freq+diff", "plain"))
+    noisy = (f"{NAMES['freq+diff']}, label noise", groups["noise", "freq+diff"])
     return {
-        "main": table(groups, of("main")),
-        "noise": table(groups, of("noise")),
-        "warmup": table(groups, warm, start=True),
-        "smoothing": table(
-            groups, [base_rows[0], ("freq+diff, noise", groups["noise", "freq+diff"]), *of("smoothing")]
-        ),
-        "hessian": table(groups, [*base_rows, *of("hessian")]),
+        "main": table(of("main")),
+        "noise": table(of("noise")),
+        "warmup": table(of("warmup"), start=True),
+        "smoothing": table([cap, of("smoothing")[0], noisy, of("smoothing")[1]]),
+        "hessian": table([cap, plain, *of("hessian")]),
     }
 
 
@@ -253,9 +255,9 @@ def draw() -> None:
             groups[r["table"], r["row"]].append(r["curve"])
     with style():
         figure, axes = plt.subplots(1, 3, figsize=(11, 3.3), sharey=True, layout="constrained")
-        for ax, w in zip(axes, (0, WARMUP, LONG), strict=True):
+        for ax, w in zip(axes, WARMUPS, strict=True):
             for method, colour in (("plain", ORANGE), ("freq+diff", BLUE)):
-                curves = groups["main", method] if w == WARMUP else groups["warmup", f"{method}, {w}"]
+                curves = groups["warmup", f"{NAMES[method]}, warm-up {w} of {EPOCHS} epochs"]
                 for i, c in enumerate(curves):
                     ax.plot(c["time"], c["objective"], color=colour, lw=1, label=NAMES[method] if i == 0 else None)
             ax.set(title=f"warm-up {w} epochs", xlabel="epoch", yscale="log")
