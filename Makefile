@@ -12,7 +12,7 @@ demo: $(VENV)/.light  ## the whole story on a real classifier, with a picture
 test: $(VENV)/.test lint types  ## formatting, types, doctests and the test suite
 	@echo "capri: running the tests (a few minutes on 2 cores) ..."
 	$(BIN)/python -m pytest --cov=capri --cov-report=term:skip-covered -q
-	$(BIN)/python -m pytest --doctest-glob='*.md' -q docs README.md
+	$(BIN)/python -m pytest --doctest-glob='*.md' -q docs README.md CONTRIBUTING.md
 
 test-slow: $(VENV)/.test  ## the tests that take minutes or need the real data
 	$(BIN)/python -m pytest -m slow -q

@@ -14,7 +14,7 @@ CELLS = [c.strip() for line in EQUATIONS.splitlines() if line.startswith("| ") f
 CODE = sorted({c for c in CELLS if re.fullmatch(r"_?[A-Za-z]+(\.\w+)+|[A-Z]\w+|build_dictionary|class_errors", c)})
 
 
-@pytest.mark.parametrize("cited", sorted(set(re.findall(r"`(test_\w+\.py::[\w:]+)`", EQUATIONS))))
+@pytest.mark.parametrize("cited", sorted(set(re.findall(r"`((?:\w+/)?test_\w+\.py::[\w:]+)`", EQUATIONS))))
 def test_cited_tests_exist(cited):
     file, *names = cited.split("::")
     source = (TESTS / file).read_text(encoding="utf-8")
@@ -27,6 +27,8 @@ def test_cited_code_exists(cited):
     first, *rest = cited.split(".")
     thing = getattr(capri, first) if first in capri.__all__ else importlib.import_module(f"capri.{first}")
     for name in rest:
+        if not hasattr(thing, name) and hasattr(thing, "__path__"):  # a submodule that nothing has imported yet
+            importlib.import_module(f"{thing.__name__}.{name}")
         assert hasattr(thing, name) or name in getattr(thing, "__dataclass_fields__", {}), cited
         thing = getattr(thing, name, None)
 

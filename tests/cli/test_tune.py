@@ -204,6 +204,40 @@ class TestWarnings:
         assert json.loads(done.out)["classes"][2]["after"] is None
 
 
+class TestClassFiles:
+    """What is said of classes may come from any kind of file."""
+
+    @pytest.mark.parametrize("name", ["names.csv", "names.npy", "names.txt"])
+    def test_names(self, capri, files, policy, tmp_path, name):
+        (tmp_path / "names.csv").write_text("class\ncat\ndog\nlynx\n")
+        (tmp_path / "names.txt").write_text("cat\ndog\nlynx\n")
+        np.save(tmp_path / "names.npy", np.array(NAMES))
+        arguments = ("--class-names", name, "--class-counts", COUNTS, "--method", "la", "-o", "made.json")
+        assert capri("tune", files / "bare.npz", *arguments).code == 0
+        assert offsets("made.json") == offsets(policy)
+
+    def test_attributes_from_an_archive_or_a_table_without_names(self, capri, files, tmp_path):
+        np.savez(tmp_path / "more.npz", cost=[1, 2, 3], class_names=NAMES)
+        (tmp_path / "more.csv").write_text("cost\n1\n2\n3\n")
+        for name in ("more.npz", "more.csv"):
+            arguments = ("--class-attributes", name, "--attributes", "cost", "--pooling", "none", "-o", "made.json")
+            done = capri("tune", files / "val.npz", *arguments)
+            assert done.code == 0, done.err
+            assert Policy.load("made.json").attributes == {"cost": [1, 2, 3]}
+
+    def test_too_few_rows(self, capri, files, tmp_path):
+        (tmp_path / "more.csv").write_text("cost\n1\n2\n")
+        done = capri("tune", files / "val.npz", "--class-attributes", "more.csv")
+        assert done.code == 2
+        assert done.err == "capri: more.csv: 2 rows for 3 classes; give one row per class.\n"
+
+    def test_text_that_is_no_text(self, capri, files, tmp_path):
+        (tmp_path / "names.txt").write_bytes(b"\xff\xfe\xfa")
+        done = capri("tune", files / "bare.npz", "--class-names", "names.txt")
+        assert done.code == 2
+        assert done.err.startswith("capri: names.txt: cannot be read as text (")
+
+
 def test_progress_is_told_of_every_fold(capri, files, monkeypatch):
     steps = []
 

@@ -3,10 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from PIL import Image
 
 from capri._checks import InputError
-from capri.data.batches import ArrayBatches, crop_flip, random_crop_flip
+from capri.data.batches import ArrayBatches, Shares, crop_flip, random_crop_flip
 from capri.data.images import ImageBatches, ImageFiles, decode, evaluation_view
 
 
@@ -57,10 +59,28 @@ def test_nothing_is_drawn_before_the_first_batch():
     torch.testing.assert_close(next(iterator)[0], next(again)[0])
 
 
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 4))
+def test_shares_are_level_and_never_empty(n, batch_size, world_size):
+    assume(min(n, batch_size) >= world_size)
+    ranks = [Shares(n, batch_size, rank, world_size) for rank in range(world_size)]
+    batches = ranks[0].joined(torch.arange(n))
+    assert len(batches) == len(ranks[0])
+    assert torch.cat(batches).tolist() == list(range(n))
+    assert [len(b) for b in batches[:-2]] == [batch_size] * len(batches[:-2])
+    for batch in batches:
+        sizes = [len(batch[share.mine]) for share in ranks]
+        assert sum(sizes) == len(batch)
+        assert 1 <= min(sizes) <= max(sizes) <= min(sizes) + 1
+    if world_size == 1:
+        assert [len(b) for b in batches] == [len(b) for b in torch.arange(n).split(batch_size)]
+
+
 def test_impossible_batches_are_named():
     x, y = torch.zeros(4, 2), torch.zeros(4, dtype=torch.long)
-    with pytest.raises(InputError, match="batch_size is 1 for 2 processes"):
+    with pytest.raises(InputError, match="batch_size is 1 for 2 process"):
         ArrayBatches(x, y, 1, world_size=2)
+    with pytest.raises(InputError, match="the number of samples is 4 for 5 process"):
+        ArrayBatches(x, y, 8, world_size=5)
     with pytest.raises(InputError, match="augment needs a generator"):
         ArrayBatches(x, y, 2, augment=random_crop_flip())
 
@@ -94,11 +114,19 @@ def test_image_batches_do_not_depend_on_the_number_of_workers(image_files):
     assert not torch.equal(runs[0][0], runs[0][1])
 
 
-def test_a_corrupted_image_is_named(image_files, tmp_path):
+def test_without_augmentation_images_are_shuffled_views_of_evaluation(image_files):
+    shuffled = ImageBatches(image_files, 4, generator=torch.Generator().manual_seed(0), augment=False)
+    [(x, y)], [(ordered, _)] = list(shuffled), list(ImageBatches(image_files, 4))
+    assert y.tolist() != [0, 1, 2, 3]
+    torch.testing.assert_close(x, ordered[y])
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_corrupted_image_is_named(image_files, tmp_path, workers):
     path = tmp_path / "2.JPEG"
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(InputError, match=r"2\.JPEG cannot be decoded"):
-        list(ImageBatches(image_files, 4))
+    with pytest.raises(InputError, match=r"^\S+/2\.JPEG cannot be decoded"):
+        list(ImageBatches(image_files, 4, workers=workers))
     path.unlink()
     with pytest.raises(InputError, match=r"2\.JPEG is not there"):
         list(ImageBatches(image_files, 4))

@@ -143,5 +143,5 @@ def test_who_validates():
 
 def test_a_class_without_images_is_named():
     train, test = make_parts()
-    with pytest.raises(InputError, match=r"class 3 \('d'\) has no training image"):
+    with pytest.raises(InputError, match=r"class 3 \('d'\) has no training sample"):
         assemble(train.take(np.flatnonzero(train.y < 3)), test, list("abcd"))

@@ -158,9 +158,14 @@ def test_features(tmp_path):
 def test_imagenet_lists(tmp_path):
     for split in ("train", "val", "test"):
         (tmp_path / f"ImageNet_LT_{split}.txt").write_text("train/n01/a b.JPEG 0\ntrain/n02/c.JPEG 1\n")
-    splits = load_imagenet_lt(tmp_path, n_classes=2)
-    assert splits.train.x[0] == str(tmp_path / "train/n01/a b.JPEG")
-    assert splits.train_counts.tolist() == [1, 1]
+    with pytest.raises(InputError, match=r"missing .*train/n01/a b\.JPEG, .*train/n02/c\.JPEG\. .* data\.root"):
+        load_imagenet_lt(tmp_path, n_classes=2)
+    for name in ("n01/a b.JPEG", "n02/c.JPEG"):
+        (tmp_path / "train" / name).parent.mkdir(parents=True)
+        (tmp_path / "train" / name).touch()
+    train, _, _, names = load_imagenet_lt(tmp_path, n_classes=2)
+    assert train.x[0] == str(tmp_path / "train/n01/a b.JPEG")
+    assert (train.y.tolist(), names) == ([0, 1], ("0", "1"))
     (tmp_path / "ImageNet_LT_val.txt").unlink()
     with pytest.raises(InputError, match=r"missing ImageNet_LT_val\.txt\. The lists are linked from"):
         load_imagenet_lt(tmp_path)

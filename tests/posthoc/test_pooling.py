@@ -108,7 +108,7 @@ class TestAutomatically:
         problem, sizes = Problem(tail.scores, tail.y), []
 
         def watched(part):
-            sizes.append(part.n_samples)
+            sizes.append((part.weight > 0).sum())
             return prior_of(tail)
 
         pool_automatically(problem, watched)

@@ -28,7 +28,7 @@ class TestValidation:
         errors = np.bincount(tail.y, weights=weight * wrong) / np.bincount(tail.y, weights=weight)
         assert kept.errors_after == pytest.approx(errors)
 
-    @pytest.mark.parametrize("objective", ["balanced", "macro_f1", lambda e: float(e.max())])
+    @pytest.mark.parametrize("objective", ["balanced", "cvar:0.4", "sdev", "macro_f1", lambda e: float(e.max())])
     def test_the_interval_holds_the_improvement_and_narrows_with_samples(self, tail_of, objective):
         widths = []
         for per_class in (20, 320):

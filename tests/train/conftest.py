@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
@@ -41,6 +43,21 @@ def write_features(path: Path, n: int = 40, n_classes: int = 3, n_features: int 
     return path
 
 
+def read_metrics(folder: Path) -> list[dict[str, str]]:
+    with (folder / "metrics.csv").open() as stream:
+        return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(stream)]
+
+
+def compare_runs(first: Path, second: Path) -> None:
+    """Bit by bit, but for the clock."""
+    for name in ("model.safetensors", "class_errors.csv", "classes.csv"):
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+    assert read_metrics(first) == read_metrics(second)
+    with np.load(first / "logits.npz") as a, np.load(second / "logits.npz") as b:
+        for name in set(a.files) - {"card"}:
+            np.testing.assert_array_equal(a[name], b[name])
+
+
 def start_training(arguments: list[str]) -> subprocess.Popen[str]:
     """``python -m capri.train …`` with one thread."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE)}
@@ -51,6 +68,30 @@ def start_training(arguments: list[str]) -> subprocess.Popen[str]:
 @pytest.fixture
 def start() -> Callable[[list[str]], subprocess.Popen[str]]:
     return start_training
+
+
+@pytest.fixture(scope="session")
+def feature_file() -> Callable[..., Path]:
+    return write_features
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """As many threads as `start` gives: bits depend on it."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def metrics() -> Callable[[Path], list[dict[str, str]]]:
+    return read_metrics
+
+
+@pytest.fixture
+def assert_same_run() -> Callable[[Path, Path], None]:
+    return compare_runs
 
 
 @pytest.fixture

@@ -50,6 +50,7 @@ def test_the_file_goes_over_the_preset_and_set_over_the_file(tmp_path):
         ("trainer.max_epochs=many", r"trainer.max_epochs is 'many'; it must be a whole number"),
         ("trainer.max_epochs=true", r"must be a whole number"),
         ("trainer.max_epochs=0", r"trainer.max_epochs is 0; it must be at least 1"),
+        ("trainer.devices=0", r"trainer.devices is 0; it must be at least 1"),
         ("data.augment=1", r"must be true or false"),
         ("data.val_fraction=1.2", r"data.val_fraction is 1.2; it must lie in \[0, 1\)"),
         ("loss.strategy=weight", r"must be one of 'ce', .* Did you mean 'weighted'"),

@@ -3,6 +3,7 @@
 Everything here is NumPy; only `capri.data.batches`, `capri.data.images` and `capri.data.modules` need torch.
 """
 
+from capri.data.imagenet_lt import imagenet_lt_counts
 from capri.data.noise import add_label_noise, draw_noise_rates, noise_attribute
 from capri.data.profiles import exponential_counts, long_tail, split_halves, split_per_class, step_counts
 from capri.data.splits import Part, Splits, assemble
@@ -14,6 +15,7 @@ __all__ = [
     "assemble",
     "draw_noise_rates",
     "exponential_counts",
+    "imagenet_lt_counts",
     "long_tail",
     "noise_attribute",
     "split_halves",

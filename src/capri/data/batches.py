@@ -1,13 +1,14 @@
 """Batches from memory: arrays that fit stay there as they are (uint8, float16), and augmentation is tensor algebra.
 
 No worker processes, no per-image Python. All randomness of an epoch comes from one generator, whose state a checkpoint
-can hold. With several processes each draws the same global batch and takes its share, so that the joined batch is the
-one that a single process would see.
+can hold. With several processes each draws the same joined batch and takes its share (`Shares`), so that order and
+augmentation are those of a single process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -46,6 +47,40 @@ def image_scaling(mean: Sequence[float], std: Sequence[float]) -> Callable[[Tens
     return lambda images: torch.addcmul(shift, images.float(), scale).permute(0, 3, 1, 2)
 
 
+@dataclass(frozen=True)
+class Shares:
+    """How `n` samples make batches of `batch_size`, of which this process, `rank` of `world_size`, takes its share.
+
+    Shares differ by one sample at most and are never empty: a last batch with fewer samples than processes joins the
+    one before it.
+    """
+
+    n: int
+    batch_size: int
+    rank: int = 0
+    world_size: int = 1
+
+    def __post_init__(self) -> None:
+        for name, size in (("batch_size", self.batch_size), ("the number of samples", self.n)):
+            if size < self.world_size:
+                raise InputError(
+                    f"{name} is {size} for {self.world_size} process(es); give at least one sample to each."
+                )
+
+    @property
+    def mine(self) -> slice:
+        """Of a joined batch, the samples of this process."""
+        return slice(self.rank, None, self.world_size)
+
+    def __len__(self) -> int:
+        full, rest = divmod(self.n, self.batch_size)
+        return full + (rest >= self.world_size or full == 0)
+
+    def joined(self, order: Tensor) -> tuple[Tensor, ...]:
+        """The positions `order` (n,), cut into the batches of all processes together."""
+        return order.tensor_split([i * self.batch_size for i in range(1, len(self))])
+
+
 class ArrayBatches:
     """Batches (x, y) of arrays in memory; iterate once per epoch.
 
@@ -65,27 +100,22 @@ class ArrayBatches:
         rank: int = 0,
         world_size: int = 1,
     ):
-        if batch_size < world_size:
-            raise InputError(
-                f"batch_size is {batch_size} for {world_size} processes; give at least one sample to each."
-            )
         if augment is not None and generator is None:
             raise InputError("augment needs a generator to draw from; give generator=torch.Generator().")
-        self.x, self.y, self.batch_size = x, y, batch_size
+        self.x, self.y = x, y
         self.prepare, self.generator, self.augment = prepare, generator, augment
-        self.share = slice(rank, None, world_size)
+        self.shares = Shares(len(y), batch_size, rank, world_size)
 
     def __len__(self) -> int:
-        return -(-len(self.y) // self.batch_size)
+        return len(self.shares)
 
     def __iter__(self) -> Iterator[Batch]:
         # A generator function: nothing is drawn before the first batch is asked for, so that a state restored
         # after the iterator was made still counts.
-        n = len(self.y)
+        n, mine = len(self.y), self.shares.mine
         order = torch.arange(n) if self.generator is None else torch.randperm(n, generator=self.generator)
-        for batch in torch.split(order, self.batch_size):
-            mine = batch[self.share]
-            x = self.x[mine]
+        for batch in self.shares.joined(order):
+            x = self.x[batch[mine]]
             if self.augment is not None and self.generator is not None:
-                x = self.augment(len(batch), self.generator)(x, self.share)
-            yield self.prepare(x), self.y[mine]
+                x = self.augment(len(batch), self.generator)(x, mine)
+            yield self.prepare(x), self.y[batch[mine]]

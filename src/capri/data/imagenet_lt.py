@@ -11,13 +11,14 @@ The published list files name one image and its class per line; images stay in I
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 
 from capri._checks import InputError, Ints
-from capri.data.splits import Part, Splits
+from capri.data.splits import Part
 
 N_CLASSES = 1000
 N_TRAIN = 115_846
@@ -48,16 +49,32 @@ def read_list(path: str | Path, root: str | Path, n_classes: int = N_CLASSES) ->
     return Part.of(np.array(paths), labels, n_classes, str(file))
 
 
-def load_imagenet_lt(root: str | Path, n_classes: int = N_CLASSES) -> Splits:
-    """The three parts, with image paths in place of images. `n_classes` below 1,000 serves trial trees."""
+def load_imagenet_lt(root: str | Path, n_classes: int = N_CLASSES) -> tuple[Part, Part, Part, tuple[str, ...]]:
+    """(train, test, validation, class names), with image paths in place of images.
+
+    `n_classes` below 1,000 serves trial trees.
+    """
     folder = Path(root)
-    missing = [name for name in LISTS.values() if not (folder / name).is_file()]
-    if missing:
-        raise InputError(
-            f"ImageNet-LT is not complete below {folder}: missing {', '.join(missing)}. The lists are linked from "
-            f"{URL}; the images are ImageNet's (ILSVRC 2012): unpack them as {folder}/train/<wnid>/*.JPEG and "
-            f"{folder}/val/*.JPEG."
-        )
+    _refuse_missing(folder, [name for name in LISTS.values() if not (folder / name).is_file()])
     parts = {split: read_list(folder / name, folder, n_classes) for split, name in LISTS.items()}
-    names = tuple(map(str, range(n_classes)))
-    return Splits(parts["train"], parts["val"], parts["test"], names, "official lists")
+    for part in parts.values():
+        _refuse_missing(folder, missing_files(part.x.tolist()))
+    return parts["train"], parts["test"], parts["val"], tuple(map(str, range(n_classes)))
+
+
+def missing_files(paths: Sequence[str]) -> list[str]:
+    """Those that are not there; each folder is listed once."""
+    folders = {Path(path).parent for path in paths}
+    held = {str(file) for folder in folders if folder.is_dir() for file in folder.iterdir()}
+    return [path for path in paths if path not in held]
+
+
+def _refuse_missing(folder: Path, missing: Sequence[str]) -> None:
+    if not missing:
+        return
+    more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
+    raise InputError(
+        f"ImageNet-LT is not complete below {folder}: missing {', '.join(missing[:3])}{more}. The lists are linked "
+        f"from {URL}; the images are ImageNet's (ILSVRC 2012, https://image-net.org): unpack them as "
+        f"{folder}/train/<wnid>/*.JPEG and {folder}/val/*.JPEG. The folder is set by data.root."
+    )

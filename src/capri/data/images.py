@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from capri._checks import InputError, Ints
-from capri.data.batches import Batch
+from capri.data.batches import Batch, Shares
 
 CROP, RESIZE = 224, 256
 AREA, ASPECT = (0.08, 1.0), (3 / 4, 4 / 3)  # of random crops, as is usual for ImageNet
@@ -92,7 +92,7 @@ class ImageFiles(Dataset[tuple[Tensor, int]]):
 
 
 class ImageBatches:
-    """Batches of image files through worker processes; with a generator, shuffled and augmented."""
+    """Batches of image files through worker processes; with a generator, shuffled and (`augment`) augmented."""
 
     def __init__(
         self,
@@ -100,24 +100,24 @@ class ImageBatches:
         batch_size: int,
         *,
         generator: torch.Generator | None = None,
+        augment: bool = True,
         workers: int = 0,
         rank: int = 0,
         world_size: int = 1,
     ):
-        self.files, self.batch_size, self.generator, self.workers = files, batch_size, generator, workers
-        self.share = slice(rank, None, world_size)
+        self.files, self.generator, self.augment, self.workers = files, generator, augment, workers
+        self.shares = Shares(len(files), batch_size, rank, world_size)
 
     def __len__(self) -> int:
-        return -(-len(self.files) // self.batch_size)
+        return len(self.shares)
 
     def __iter__(self) -> Iterator[Batch]:
-        n = len(self.files)
-        if self.generator is None:
-            order, self.files.seed = torch.arange(n), None
-        else:
-            order = torch.randperm(n, generator=self.generator)
-            self.files.seed = int(torch.randint(2**31, (), generator=self.generator))
-        batches = [batch[self.share].tolist() for batch in torch.split(order, self.batch_size)]
+        order, self.files.seed = torch.arange(len(self.files)), None
+        if self.generator is not None:
+            order = torch.randperm(len(order), generator=self.generator)
+            seed = int(torch.randint(2**31, (), generator=self.generator))
+            self.files.seed = seed if self.augment else None
+        batches = [batch[self.shares.mine].tolist() for batch in self.shares.joined(order)]
         loader: DataLoader[tuple[Tensor, int]] = DataLoader(
             self.files,
             batch_sampler=batches,
@@ -125,5 +125,8 @@ class ImageBatches:
             pin_memory=torch.cuda.is_available(),
             generator=torch.Generator().manual_seed(0),  # so that workers draw nothing from the global state
         )
-        for x, y in loader:
-            yield x.contiguous(memory_format=torch.channels_last), y
+        try:
+            for x, y in loader:
+                yield x.contiguous(memory_format=torch.channels_last), y
+        except InputError as error:  # a worker's comes wrapped in its traceback
+            raise InputError(str(error).rpartition("InputError: ")[2].strip()) from None

@@ -12,6 +12,8 @@ from capri.data.batches import ArrayBatches, Augment, Batch
 from capri.data.images import CROP, ImageBatches, ImageFiles
 from capri.data.splits import Part, Splits
 
+Process = tuple[int, int]  # its rank, and the number of processes
+ALONE: Process = (0, 1)
 EVALUATION_BATCH = 500  # no gradients are kept, so evaluation takes larger batches
 
 
@@ -24,24 +26,23 @@ class SplitsDataModule(L.LightningDataModule):
         self.generator = torch.Generator().manual_seed(seed)
 
     def train_dataloader(self) -> Iterable[Batch]:
-        """Shuffled, augmented batches; each process gets its share of the global batch."""
-        return self.batches(self.splits.train, training=True)
+        """Shuffled, augmented batches; each process gets its share of the joined batch."""
+        return self.batches(self.splits.train, training=True, process=self._process())
 
     def val_dataloader(self) -> Iterable[Batch]:
-        """Validation in order, unaugmented."""
-        return self.batches(self.splits.val)
+        """Validation in order, unaugmented; each process gets its share."""
+        return self.batches(self.splits.val, process=self._process())
 
     def test_dataloader(self) -> Iterable[Batch]:
-        """Test in order, unaugmented."""
-        return self.batches(self.splits.test)
+        """Test in order, unaugmented; each process gets its share."""
+        return self.batches(self.splits.test, process=self._process())
 
-    def batches(self, part: Part, *, training: bool = False) -> Iterable[Batch]:
-        """Batches of a part."""
+    def batches(self, part: Part, *, training: bool = False, process: Process = ALONE) -> Iterable[Batch]:
+        """Batches of a part: the whole of it, or the share of `process`."""
         raise NotImplementedError
 
-    def _shares(self) -> tuple[int, int]:
-        """(rank, number of processes)."""
-        return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
+    def _process(self) -> Process:
+        return ALONE if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
 
 
 class ArrayDataModule(SplitsDataModule):
@@ -59,9 +60,9 @@ class ArrayDataModule(SplitsDataModule):
         super().__init__(splits, batch_size, seed)
         self.prepare, self.augment = prepare, augment
 
-    def batches(self, part: Part, *, training: bool = False) -> ArrayBatches:
-        """Batches of a part; evaluation is split among processes too."""
-        rank, world_size = self._shares()
+    def batches(self, part: Part, *, training: bool = False, process: Process = ALONE) -> ArrayBatches:
+        """Batches of a part: the whole of it, or the share of `process`."""
+        rank, world_size = process
         return ArrayBatches(
             torch.from_numpy(part.x),
             torch.from_numpy(part.y),
@@ -86,18 +87,20 @@ class ImageDataModule(SplitsDataModule):
         mean: Sequence[float],
         std: Sequence[float],
         size: int = CROP,
+        augment: bool = True,
         workers: int = 0,
     ):
         super().__init__(splits, batch_size, seed)
-        self.mean, self.std, self.size, self.workers = mean, std, size, workers
+        self.mean, self.std, self.size, self.augment, self.workers = mean, std, size, augment, workers
 
-    def batches(self, part: Part, *, training: bool = False) -> ImageBatches:
-        """Batches of a part."""
-        rank, world_size = self._shares()
+    def batches(self, part: Part, *, training: bool = False, process: Process = ALONE) -> ImageBatches:
+        """Batches of a part: the whole of it, or the share of `process`."""
+        rank, world_size = process
         return ImageBatches(
             ImageFiles(part.x.tolist(), part.y, self.mean, self.std, self.size),
             self.batch_size,
             generator=self.generator if training else None,
+            augment=self.augment,
             workers=self.workers,
             rank=rank,
             world_size=world_size,

@@ -52,6 +52,14 @@ class Splits:
     protocol: str
     noise: NDArray[np.float64] | None = None
 
+    def __post_init__(self) -> None:
+        missing = self.absent(self.train)
+        if missing:
+            raise InputError(
+                f"class {missing[0]} ({self.class_names[missing[0]]!r}) has no training sample; {len(missing)} such "
+                "class(es). Check data files and number of classes, or use a milder profile or less label noise."
+            )
+
     @property
     def n_classes(self) -> int:
         """K."""
@@ -61,6 +69,10 @@ class Splits:
     def train_counts(self) -> Ints:
         """Observed training labels per class: what `freq` counts."""
         return np.bincount(self.train.y, minlength=self.n_classes)
+
+    def absent(self, part: Part) -> list[int]:
+        """Classes without a sample in one of the parts."""
+        return np.flatnonzero(np.bincount(part.y, minlength=self.n_classes) == 0).tolist()
 
 
 def assemble(
@@ -89,22 +101,11 @@ def assemble(
         attribute = noise_attribute(rates, exclude_true=exclude_true)
     if val_fraction:
         kept, held = split_per_class(drawn.y, len(names), val_fraction, split_seed)
-        return _checked(Splits(noisy.take(kept), drawn.take(held), test, names, "per-class split of train", attribute))
+        return Splits(noisy.take(kept), drawn.take(held), test, names, "per-class split of train", attribute)
     if val is not None:
-        return _checked(Splits(noisy, val, test, names, "official validation part", attribute))
+        return Splits(noisy, val, test, names, "official validation part", attribute)
     first, second = split_halves(test.y, len(names), split_seed)
-    return _checked(Splits(noisy, test.take(first), test.take(second), names, "balanced halves of test", attribute))
-
-
-def _checked(splits: Splits) -> Splits:
-    missing = np.flatnonzero(splits.train_counts == 0)
-    if missing.size:
-        k = int(missing[0])
-        raise InputError(
-            f"class {k} ({splits.class_names[k]!r}) has no training image; {missing.size} such class(es). "
-            "Check the data files, or use a milder profile or less label noise."
-        )
-    return splits
+    return Splits(noisy, test.take(first), test.take(second), names, "balanced halves of test", attribute)
 
 
 def _streams(seed: int, n: int) -> list[int]:

@@ -56,7 +56,8 @@ def _trace_errors(problem: Problem, m: Vector, l: Vector, h: Vector, g: Vector) 
     low, high = np.empty(problem.n_samples), np.empty(problem.n_samples)
     with _kernels.threads_for(problem.scores):
         _kernels.right_intervals(problem.scores, problem.y, m, l, h, g, low, high)
-    starts, ends = np.flatnonzero(np.isfinite(low)), np.flatnonzero(np.isfinite(high))
+    counts = problem.weight > 0
+    starts, ends = np.flatnonzero(counts & np.isfinite(low)), np.flatnonzero(counts & np.isfinite(high))
     times = np.concatenate([low[starts], high[ends]])
     samples = np.concatenate([starts, ends])
     steps = np.concatenate([-problem.steps[starts], problem.steps[ends]])

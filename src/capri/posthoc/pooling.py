@@ -30,7 +30,7 @@ RESAMPLES = 50
 
 def default_strength(problem: Problem) -> float:
     """λ₀: the fewer samples speak for a class, the closer it stays to the prior."""
-    return UNIT * float(problem.present.sum()) / problem.n_samples
+    return UNIT * float(problem.present.sum() / (problem.weight > 0).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +103,7 @@ def pool_automatically(
     right: dict[str, NDArray[np.bool_]] = {}
     for fold in range(folds):
         held = np.flatnonzero(assignment == fold)
-        fitting = problem.subset(np.flatnonzero(assignment != fold))
+        fitting = problem.subset(assignment != fold)
         fitted = path(fitting, prior_of(fitting), strength, seed)
         for name, l in fitted.items():
             judged = right.setdefault(name, np.zeros(problem.n_samples, bool))

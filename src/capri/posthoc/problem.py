@@ -157,10 +157,13 @@ class Problem:
         """The samples of each present class that carry weight, to resample from."""
         return [np.flatnonzero((self.y == k) & (self.weight > 0)) for k in np.flatnonzero(self.present)]
 
-    def subset(self, rows: NDArray[np.intp]) -> Problem:
-        """The same question on some of the samples. Limits of relative constraints are those of these samples."""
+    def subset(self, chosen: NDArray[np.bool_]) -> Problem:
+        """The same question on some of the samples; the others lose their weight, and no score is copied.
+
+        Limits of relative constraints are those of the chosen samples.
+        """
         part = object.__new__(Problem)
-        part.scores, part.y, part.weight = self.scores[rows], self.y[rows], self.weight[rows]
+        part.scores, part.y, part.weight = self.scores, self.y, np.where(chosen, self.weight, 0.0)
         part.n_samples, part.n_classes = part.scores.shape
         part.totals = tally(part.y, part.weight, part.n_classes)
         part.present = part.totals > 0

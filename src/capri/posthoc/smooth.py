@@ -30,7 +30,8 @@ SHARPNESS = 8.0  # median margin of the sharpened scores; benchmarks/heldout.py 
 
 def median_margin(problem: Problem, at_most: int = 2000) -> float:
     """Median of |o_y − max_{k≠y} o_k|: the natural unit of offsets on these scores."""
-    rows = slice(0, None, max(1, problem.n_samples // at_most))
+    rows = np.flatnonzero(problem.weight > 0)
+    rows = rows[:: max(1, len(rows) // at_most)]
     z, y = problem.scores[rows].astype(np.float64), problem.y[rows]
     sample = np.arange(len(y))
     own = z[sample, y]

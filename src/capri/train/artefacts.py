@@ -21,7 +21,7 @@ from capri._files import write_atomically
 from capri.attributes import norm
 from capri.data.batches import Batch
 from capri.data.splits import Part, Splits
-from capri.errors import class_errors, predict
+from capri.errors import Absent, class_errors, predict
 from capri.evaluation import evaluate
 from capri.train.module import objectives_for
 from capri.train.recorder import write_csv
@@ -37,7 +37,8 @@ def predict_logits(model: nn.Module, batches: Iterable[Batch]) -> NDArray[np.flo
     model.eval()
     logits = [model(x.to(device)).float().cpu() for x, _ in batches]
     model.train(was_training)
-    return torch.cat(logits).numpy().astype(np.float16)
+    largest = torch.finfo(torch.float16).max
+    return torch.cat(logits).clamp(-largest, largest).numpy().astype(np.float16)
 
 
 def last_layer_norms(model: nn.Module) -> NDArray[np.float64]:
@@ -45,13 +46,14 @@ def last_layer_norms(model: nn.Module) -> NDArray[np.float64]:
     return norm(model.get_parameter("fc.weight").detach().float().cpu().numpy())
 
 
-def objectives(part: Part, logits: NDArray[np.float16], splits: Splits) -> dict[str, float]:
+def objectives(part: Part, logits: NDArray[np.float16], splits: Splits, absent: Absent = "error") -> dict[str, float]:
     """The core's objectives of stored logits."""
     return evaluate(
         part.y,
         predict(logits),
         splits.n_classes,
-        objectives_for(splits.train_counts),
+        objectives_for(splits.train_counts[np.unique(part.y)]),
+        absent=absent,
         class_names=splits.class_names,
         train_counts=splits.train_counts,
     )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from lightning.fabric.plugins import CheckpointIO
+from torch import distributed
 
 from capri._checks import InputError
 from capri._files import write_atomically
@@ -63,8 +64,17 @@ def random_state(generator: torch.Generator) -> dict[str, Any]:
         "data": generator.get_state(),
     }
     if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state_all()
+        state["cuda"] = torch.cuda.get_rng_state()
     return state
+
+
+def of_every_process(state: dict[str, Any]) -> list[dict[str, Any]]:
+    """This state and those of the other processes, by rank; all of them must call."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return [state]
+    states: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(states, state)
+    return states
 
 
 def restore_random_state(state: dict[str, Any], generator: torch.Generator) -> None:
@@ -76,4 +86,4 @@ def restore_random_state(state: dict[str, Any], generator: torch.Generator) -> N
     random.setstate((version, tuple(internal), gauss))
     generator.set_state(state["data"])
     if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"])
+        torch.cuda.set_rng_state(state["cuda"])

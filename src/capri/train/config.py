@@ -31,6 +31,9 @@ class DataConfig:
     val_fraction: float = option(
         0.0, "share of train, per class, that validates (bilevel: 0.2); 0: official val, or half of test, balanced"
     )
+    absent: Literal["error", "ignore"] = option(
+        "error", "a class without validation or test sample: error, or ignore it in the objectives"
+    )
     noise: float = option(0.0, "label noise: r_k ~ U(0, noise); the paper has 0.5")
     noise_excludes_true: bool = option(False, "a selected label is redrawn among the other classes")
     augment: bool = option(True, "crop and flip (images)")
@@ -100,6 +103,7 @@ class TrainerConfig:
     accelerator: str = option("auto", "Lightning's accelerator: auto, cpu, gpu, …")
     devices: int = option(1, "devices per machine (DDP where more than 1)")
     num_nodes: int = option(1, "machines")
+    sync_batchnorm: bool = option(False, "on several GPUs: normalise over the joined batch, not each share")
     deterministic: bool = option(True, "the same run twice gives the same bits")
     tensorboard: bool = option(False, "write TensorBoard events, too")
     limit_train_batches: int = option(0, "batches per epoch, for trials; 0: all")
@@ -124,6 +128,8 @@ class Config:
             ("trainer.max_epochs", self.trainer.max_epochs, 1),
             ("trainer.batch_size", self.trainer.batch_size, 1),
             ("trainer.mixup", self.trainer.mixup, 0),
+            ("trainer.devices", self.trainer.devices, 1),
+            ("trainer.num_nodes", self.trainer.num_nodes, 1),
             ("data.n_max", self.data.n_max, 0),
             ("optimizer.lr", self.optimizer.lr, 0),
         ):

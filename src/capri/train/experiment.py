@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
 from torch import nn
 
-from capri._checks import InputError, Ints
+from capri._checks import AbsentClassWarning, InputError, Ints
 from capri.attributes import frequency
 from capri.data.batches import image_scaling, random_crop_flip
 from capri.data.cifar import RELEASES, load_cifar
@@ -16,6 +17,7 @@ from capri.data.imagenet_lt import MEAN, STD, load_imagenet_lt
 from capri.data.modules import ArrayDataModule, ImageDataModule, SplitsDataModule
 from capri.data.profiles import exponential_counts, step_counts
 from capri.data.splits import Part, Splits, assemble
+from capri.errors import Absent
 from capri.models import LinearHead, MLPHead, ResNet32, ResNet50
 from capri.policy import Policy
 from capri.strategy import Strategy
@@ -27,7 +29,16 @@ def make_data(config: Config) -> SplitsDataModule:
     data, batch, seed = config.data, config.trainer.batch_size, config.seed
     splits = make_splits(data)
     if data.name == "imagenet-lt":
-        return ImageDataModule(splits, batch, seed, mean=MEAN, std=STD, size=data.image_size, workers=data.workers)
+        return ImageDataModule(
+            splits,
+            batch,
+            seed,
+            mean=MEAN,
+            std=STD,
+            size=data.image_size,
+            augment=data.augment,
+            workers=data.workers,
+        )
     if data.name in ("cifar10-lt", "cifar100-lt"):
         release = RELEASES[data.name.removesuffix("-lt")]
         return ArrayDataModule(
@@ -45,12 +56,12 @@ def make_splits(config: DataConfig) -> Splits:
     root = Path(config.root)
     val: Part | None = None
     if config.name == "imagenet-lt":
-        return load_imagenet_lt(root, config.n_classes)
-    if config.name in ("cifar10-lt", "cifar100-lt"):
+        train, test, val, names = load_imagenet_lt(root, config.n_classes)
+    elif config.name in ("cifar10-lt", "cifar100-lt"):
         train, test, names = load_cifar(config.name.removesuffix("-lt"), root, verify=config.verify)
     else:
         train, test, val, names = load_features(root / (config.file or CLINC150))
-    return assemble(
+    splits = assemble(
         train,
         test,
         names,
@@ -61,6 +72,27 @@ def make_splits(config: DataConfig) -> Splits:
         exclude_true=config.noise_excludes_true,
         seed=config.seed,
     )
+    _check_absent(splits, config.absent)
+    return splits
+
+
+def _check_absent(splits: Splits, absent: Absent) -> None:
+    """Before a run begins: a class that cannot be judged is an error, or is named in a warning."""
+    for title, part in (("validation", splits.val), ("test", splits.test)):
+        names = [repr(splits.class_names[k]) for k in splits.absent(part)]
+        if not names:
+            continue
+        named = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        if absent == "error":
+            raise InputError(
+                f"class {named} has no {title} sample, so its error is undefined. Set data.absent=ignore to leave such "
+                "classes out of the objectives, or give each at least 2 samples (data.imbalance, data.n_max)."
+            )
+        warnings.warn(
+            f"class {named} has no {title} sample and is left out of the objectives (data.absent=ignore).",
+            AbsentClassWarning,
+            stacklevel=3,
+        )
 
 
 def profile_counts(config: DataConfig, y: Ints, n_classes: int) -> Ints | None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from capri.data.batches import Batch
+from capri.errors import Absent
 from capri.evaluation import STANDARD, evaluate_confusion
 from capri.objectives import FEW_SHOT, MANY_SHOT
 from capri.train.config import OptimizerConfig, ScheduleConfig
@@ -24,11 +25,11 @@ class Classifier(L.LightningModule):
     """Trains `model` with `loss`. After each epoch `record` holds the losses, validation objectives and class errors.
 
     mixup: α of Beta(α, α); 0 is none. train_counts: (K,) for the many/medium/few-shot objectives.
-    """
+    absent: "error", or "ignore" to leave classes without a validation sample out of the objectives.
 
-    train_sum: Tensor
-    val_sum: Tensor
-    confusion: Tensor
+    Several processes: gradients, losses and class errors are those of the joined batch. Mixup pairs samples within a
+    process's share, with its own λ; that and dropout are drawn from the process's own random state.
+    """
 
     def __init__(
         self,
@@ -41,20 +42,16 @@ class Classifier(L.LightningModule):
         schedule: ScheduleConfig | None = None,
         mixup: float = 0.0,
         channels_last: bool = False,
+        absent: Absent = "error",
     ):
         super().__init__()
         self.model = model.to(memory_format=torch.channels_last) if channels_last else model  # type: ignore[call-overload]
         self.loss = loss
         self.train_counts, self.class_names = train_counts, class_names
         self.optimizer, self.schedule = optimizer or OptimizerConfig(), schedule or ScheduleConfig()
-        self.mixup = mixup
+        self.mixup, self.absent = mixup, absent
         self.record: dict[str, float] = {}
         self.class_errors: list[float] = []
-        k = len(train_counts)
-        # Sums over an epoch: (loss, samples). Not persistent: a checkpoint falls between epochs.
-        self.register_buffer("train_sum", torch.zeros(2), persistent=False)
-        self.register_buffer("val_sum", torch.zeros(2), persistent=False)
-        self.register_buffer("confusion", torch.zeros(k, k, dtype=torch.long), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits, (n, K)."""
@@ -72,9 +69,17 @@ class Classifier(L.LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The mean loss of a batch."""
         x, y = batch
-        loss = self._mixed_loss(x, y) if self.mixup else self.loss(self(x), y)
+        loss: Tensor = self._mixed_loss(x, y) if self.mixup else self.loss(self(x), y)
         self._add(self.train_sum, loss, len(y))
-        return loss
+        if self.trainer.world_size == 1:
+            return loss
+        # DDP takes the mean of the processes' gradients: a share counts by its samples.
+        joined = self._total(loss.new_tensor(len(y)))
+        return loss * (len(y) * self.trainer.world_size / joined)
+
+    def on_train_epoch_start(self) -> None:
+        """Count afresh. Sums are (loss, samples), and no buffers: DDP would overwrite them with the first process's."""
+        self.train_sum = torch.zeros(2, device=self.device)
 
     def _mixed_loss(self, x: Tensor, y: Tensor) -> Tensor:
         """Mixup (Zhang et al. 2018): convex pairs of images, and the same mixture of their losses."""
@@ -87,8 +92,9 @@ class Classifier(L.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Count afresh."""
-        self.val_sum.zero_()
-        self.confusion.zero_()
+        k = len(self.train_counts)
+        self.val_sum = torch.zeros(2, device=self.device)
+        self.confusion = torch.zeros(k, k, dtype=torch.long, device=self.device)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Add a batch to the confusion matrix."""
@@ -102,16 +108,21 @@ class Classifier(L.LightningModule):
         """Objectives and class errors, by the core's own evaluation."""
         confusion = self._total(self.confusion).double().cpu().numpy()
         loss, n = self._total(self.val_sum).tolist()
+        totals = confusion.sum(axis=1)
         values = evaluate_confusion(
-            confusion, objectives_for(self.train_counts), class_names=self.class_names, train_counts=self.train_counts
+            confusion,
+            objectives_for(self.train_counts[totals > 0]),
+            absent=self.absent,
+            class_names=self.class_names,
+            train_counts=self.train_counts,
         )
         self.record = {"val_loss": loss / n} | {f"val_{name}": value for name, value in values.items()}
-        self.class_errors = (1 - np.diag(confusion) / confusion.sum(axis=1)).tolist()
+        with np.errstate(invalid="ignore"):  # an absent class has no error
+            self.class_errors = (1 - np.diag(confusion) / totals).tolist()
 
     def on_train_epoch_end(self) -> None:
         """The mean training loss; a loss that is not finite ends the run before it is checkpointed."""
         loss, n = self._total(self.train_sum).tolist()
-        self.train_sum.zero_()
         if not np.isfinite(loss):
             raise FloatingPointError(
                 f"the training loss is {loss} in epoch {self.current_epoch + 1}. Lower optimizer.lr "
@@ -137,7 +148,7 @@ def make_optimizer(parameters: Any, config: OptimizerConfig) -> torch.optim.Opti
 
 
 def objectives_for(train_counts: NDArray[np.int64]) -> tuple[str, ...]:
-    """The core's objectives that these classes allow: a shot group without classes has no error."""
+    """The core's objectives that classes of these counts allow: a shot group without classes has no error."""
     shots = {
         "many": train_counts > MANY_SHOT,
         "medium": (train_counts >= FEW_SHOT) & (train_counts <= MANY_SHOT),

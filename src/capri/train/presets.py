@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_HEAD = {
+_HEAD: Mapping[str, Mapping[str, Any]] = {
     "data": {"augment": False},
     "model": {"name": "mlp"},
     "optimizer": {"name": "adamw", "lr": 1e-2, "weight_decay": 1e-2},
@@ -39,6 +39,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "schedule": {"name": "cosine", "warmup": 0.0},
         "trainer": {"max_epochs": 90, "batch_size": 256, "channels_last": True},
     },
-    "clinc150-lt": {**_HEAD, "data": {**_HEAD["data"], "name": "clinc150-lt"}},  # type: ignore[dict-item]
-    "features": {**_HEAD, "data": {**_HEAD["data"], "name": "features", "profile": "all"}},  # type: ignore[dict-item]
+    "clinc150-lt": {**_HEAD, "data": {**_HEAD["data"], "name": "clinc150-lt"}},
+    "features": {**_HEAD, "data": {**_HEAD["data"], "name": "features", "profile": "all"}},
 }

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
+import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback, Checkpoint
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from capri._files import write_atomically
-from capri.train.checkpoints import random_state, restore_random_state
+from capri.train.checkpoints import of_every_process, random_state, restore_random_state
 from capri.train.module import Classifier
 
 
@@ -40,7 +41,7 @@ class Recorder(Checkpoint):
         self.rows: list[dict[str, float]] = []
         self.class_errors: list[list[float]] = []
         self.seconds_before = 0.0
-        self._restored: dict[str, Any] | None = None
+        self._restored: list[dict[str, Any]] | None = None
         self._start = time.monotonic()
 
     @property
@@ -54,12 +55,12 @@ class Recorder(Checkpoint):
         return self.seconds_before + time.monotonic() - self._start
 
     def state_dict(self) -> dict[str, Any]:
-        """What the checkpoint keeps."""
+        """What the checkpoint keeps, random states by process."""
         return {
             "rows": self.rows,
             "class_errors": self.class_errors,
             "seconds": self.seconds,
-            "random": random_state(self.generator),
+            "random": of_every_process(random_state(self.generator)),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -68,11 +69,17 @@ class Recorder(Checkpoint):
         self.seconds_before, self._restored = state_dict["seconds"], state_dict["random"]
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Whatever start-up drew from the generators is undone here."""
+        """Whatever start-up drew from the generators is undone here; each process has a random state of its own.
+
+        The data's generator stays common to all: order and augmentation are drawn for the joined batch.
+        """
         self._start = time.monotonic()
+        rank = trainer.global_rank
         if self._restored is not None:
-            restore_random_state(self._restored, self.generator)
+            restore_random_state(self._restored[rank], self.generator)
             self._restored = None
+        elif rank > 0:
+            torch.manual_seed(int(np.random.SeedSequence((torch.initial_seed(), rank)).generate_state(1)[0]))
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Note the epoch, write the files, then the checkpoint, then say so."""

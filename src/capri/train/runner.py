@@ -18,6 +18,8 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from capri._checks import InputError
+from capri._checks import AbsentClassWarning, InputError
 from capri._files import write_atomically
 from capri.data.modules import SplitsDataModule
 from capri.train import artefacts
@@ -56,25 +58,25 @@ def run(config: Config, *, resume: bool = False) -> dict[str, Any]:
         schedule=config.schedule,
         mixup=config.trainer.mixup,
         channels_last=config.trainer.channels_last,
+        absent=config.data.absent,
     )
     recorder = Recorder(folder, data.generator)
     trainer = make_trainer(config, recorder)
     if trainer.is_global_zero:
         print(describe(config, data), flush=True)
-    with warnings.catch_warnings():
-        # Lightning's own use of torch, and its advice on workers, which batches from memory do not need.
-        warnings.filterwarnings("ignore", message=".*LeafSpec.*")
-        warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    with _quiet():
         trainer.fit(classifier, datamodule=data, ckpt_path=recorder.path if resume and recorder.path.exists() else None)
-    if not trainer.is_global_zero:
-        return {}
-    return _finish(config, data, classifier, recorder)
+        return _finish(config, data, classifier, recorder) if trainer.is_global_zero else {}
 
 
 def make_trainer(config: Config, recorder: Recorder) -> L.Trainer:
     """Lightning's trainer; our recorder writes metrics and checkpoints, so its own are off."""
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     settings = config.trainer
+    if settings.sync_batchnorm and settings.accelerator == "cpu":
+        raise InputError(
+            "trainer.sync_batchnorm is true and trainer.accelerator 'cpu'; torch has it for GPUs only, set it to false."
+        )
     callbacks: list[Callback] = [recorder, *([RunProgress()] if sys.stdout.isatty() else [])]
     return L.Trainer(
         max_epochs=settings.max_epochs,
@@ -82,6 +84,7 @@ def make_trainer(config: Config, recorder: Recorder) -> L.Trainer:
         devices=settings.devices,
         num_nodes=settings.num_nodes,
         precision=settings.precision,
+        sync_batchnorm=settings.sync_batchnorm,
         deterministic=settings.deterministic,
         gradient_clip_val=settings.gradient_clip or None,
         limit_train_batches=settings.limit_train_batches or None,
@@ -95,6 +98,17 @@ def make_trainer(config: Config, recorder: Recorder) -> L.Trainer:
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
     )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without warnings that say nothing new."""
+    with warnings.catch_warnings():
+        # Lightning's own use of torch, and its advice on workers, which batches from memory do not need.
+        warnings.filterwarnings("ignore", message=".*LeafSpec.*")
+        warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+        warnings.simplefilter("ignore", AbsentClassWarning)  # said once, before the run
+        yield
 
 
 def describe(config: Config, data: SplitsDataModule) -> str:
@@ -131,8 +145,8 @@ def _finish(config: Config, data: SplitsDataModule, classifier: Classifier, reco
     val, test = (artefacts.predict_logits(model, data.batches(part)) for part in (splits.val, splits.test))
     norms = artefacts.last_layer_norms(model)
     summary = {
-        "test": artefacts.objectives(splits.test, test, splits),
-        "val": artefacts.objectives(splits.val, val, splits),
+        "test": artefacts.objectives(splits.test, test, splits, config.data.absent),
+        "val": artefacts.objectives(splits.val, val, splits, config.data.absent),
         "epochs": len(recorder.rows),
         "seconds": recorder.rows[-1]["seconds"],
         "protocol": splits.protocol,
