@@ -68,13 +68,18 @@ def fitted(data):
 
 
 class TestAgainstTunedThreshold:
-    @pytest.mark.parametrize("seed", range(2))
     @pytest.mark.parametrize(
-        "model",
-        [LogisticRegression(), RandomForestClassifier(10, random_state=0), GaussianNB(), RidgeClassifier()],
-        ids=lambda m: type(m).__name__,
+        ("model", "seed"),
+        [
+            (LogisticRegression(), 0),
+            (LogisticRegression(), 1),
+            (RandomForestClassifier(10, random_state=0), 2),
+            (GaussianNB(), 3),
+            (RidgeClassifier(), 4),
+        ],
+        ids=lambda value: type(value).__name__,
     )
-    def test_two_classes_prefit_are_tuned_at_least_as_well(self, seed, model):
+    def test_two_classes_prefit_are_tuned_at_least_as_well(self, model, seed):
         X, y = skewed(600, 2, seed, flip_y=0.1, class_sep=0.5)
         X_train, X_val, y_train, y_val = train_test_split(X, y, stratify=y, random_state=seed)
         frozen = FrozenEstimator(clone(model).fit(X_train, y_train))
