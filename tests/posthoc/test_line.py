@@ -301,6 +301,15 @@ class TestPlateaus:
         np.testing.assert_allclose(found.breakpoints, [-5.0, 1.0])
         np.testing.assert_allclose(found.values, [1.0, 0.5, 1.0])  # the second is never right
 
+    def test_a_tie_in_the_middle_of_a_plateau_is_stepped_aside(self):
+        # All are wrong from t = 1 to 3, except that at 2 exactly the first sample's scores tie and index 0 wins.
+        scores = np.array([[0.0, 2.0, -2.0], [0.0, 1.0, -9.0], [0.0, -9.0, -3.0]])
+        found = exact_line_search(scores, [0, 1, 2], [0.0, 1.0, -1.0], objective="sdev")
+        np.testing.assert_array_equal(found.breakpoints, [1.0, 3.0])
+        assert 1 < found.t < 3
+        assert found.t != 2
+        assert found.value == 0
+
     def test_a_direction_that_moves_nothing_has_one_plateau(self):
         found = exact_line_search([[1.0, 0.0], [0.0, 1.0]], [1, 0], [2.0, 2.0], "plain")
         assert found.t == 0

@@ -15,6 +15,7 @@ import torch
 from capri.train.config import resolve
 
 HERE = Path(__file__).parent
+CLUSTER = {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "NODE_RANK", "LOCAL_RANK"}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,9 @@ def runs(tmp_path_factory, feature_file) -> Path:
         "trainer.accelerator": "cpu",
     }
     assignments = [f"{name}={value}" for name, value in settings.items()]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[1] / "src")}
+    # Lightning finds a free port and numbers the processes, unless the environment says otherwise.
+    inherited = {name: value for name, value in os.environ.items() if name not in CLUSTER}
+    environment = {**inherited, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[1] / "src")}
     command = [sys.executable, HERE / "runs.py", out, *assignments, "trainer.devices=2"]
     two = subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     one = runpy.run_path(str(HERE / "runs.py"))["run_and_note_gradients"]

@@ -1,4 +1,4 @@
-"""The command line: `capri demo | tune | apply | evaluate | compare | fold | train | theory`."""
+"""The command line: `capri demo | tune | apply | evaluate | compare | fold | train | search | retrain | theory`."""
 
 import sys
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from capri.cli.demo import demo
 from capri.cli.messages import say
 from capri.theory.cli import theory
 from capri.train.cli import train
+from capri.train.cli_search import pretrain, retrain, search
 
 #: What typer raises for an unknown option or a missing argument; it has no public name of its own.
 _UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
@@ -37,6 +38,9 @@ for _module, _command in (
     _app.command(epilog=_module.EXAMPLES)(_command)
 
 _app.command()(train)
+_app.command()(search)
+_app.command()(retrain)
+_app.command()(pretrain)
 _app.command()(theory)
 
 

@@ -218,6 +218,23 @@ def choose(line: Line, within: Interval = EVERYWHERE) -> tuple[float, Worth]:
     return t, Worth(float(line.violations[at]), float(line.values[at]))
 
 
+def settle(
+    line: Line, t: float, promised: Worth, worth_at: Callable[[float], Worth], within: Interval = EVERYWHERE
+) -> tuple[float, Worth]:
+    """t and its worth as `predict` sees it. Where scores tie exactly there (votes and other coarse scores do), argmax
+    may see what holds at no other point of the plateau: then a point beside it that keeps the promise."""
+    plateau = int(np.searchsorted(line.breakpoints, t))
+    ends = np.concatenate([[within[0]], line.breakpoints, [within[1]]])
+    room = min(t - max(ends[plateau], within[0]), min(ends[plateau + 1], within[1]) - t)
+    first = worth_at(t)
+    for share in (0.0, 0.382, -0.382):
+        beside = t + share * (room if np.isfinite(room) else 1.0)
+        reached = first if share == 0 else worth_at(beside)
+        if np.allclose(reached, promised, rtol=0, atol=1e-9):
+            return float(beside), reached
+    return t, first
+
+
 def _enter(left: float, right: float, gap: float) -> float:
     """A point on an infinite plateau."""
     if np.isfinite(left):
@@ -297,8 +314,7 @@ def exact_line_search(
     l = check_direction(offsets, task.n_classes, "offsets")
     m = np.ones(task.n_classes) if multipliers is None else check_direction(multipliers, task.n_classes, "multipliers")
     here, line = task.worth(m, l), trace(task, m, l, h, g)
-    t, _ = choose(line, bounds)
-    there = task.worth(m + t * h, l + t * g)
+    t, there = settle(line, *choose(line, bounds), lambda t: task.worth(m + t * h, l + t * g), bounds)
     if not there.better_than(here):
         t, there = 0.0, here
     return LineSearch(t, there.value, here.value, there.violation <= TOLERANCE, line.breakpoints, line.values)

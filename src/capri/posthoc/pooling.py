@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from capri.posthoc.line import choose, trace
+from capri.posthoc.line import choose, settle, trace
 from capri.posthoc.problem import TOLERANCE, Problem, Vector, tally
 from capri.posthoc.search import Space, exact_search
 from capri.posthoc.smooth import median_margin, minimise_offsets
@@ -66,7 +66,8 @@ def make_feasible(problem: Problem, safe: Vector, l: Vector) -> Vector:
     one, none = np.ones(problem.n_classes), np.zeros(problem.n_classes)
     if problem.worth(one, l).violation <= TOLERANCE:
         return l
-    t, _ = choose(trace(problem, one, safe, none, l - safe), within=(0.0, 1.0))
+    line, way = trace(problem, one, safe, none, l - safe), (0.0, 1.0)
+    t, _ = settle(line, *choose(line, way), lambda t: problem.worth(one, safe + t * (l - safe)), way)
     return safe + t * (l - safe)
 
 

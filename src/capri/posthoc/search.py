@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from capri.posthoc.line import EVERYWHERE, Interval, choose, trace
+from capri.posthoc.line import EVERYWHERE, Interval, choose, settle, trace
 from capri.posthoc.problem import Problem, Vector, Worth
 
 MULTIPLIER_LIMIT = 5.0  # 1/5 ≤ Δ_k ≤ 5: post-hoc multipliers stretch logits without end if nothing stops them
@@ -130,11 +130,12 @@ def line_step(
     """One exact line search from w along `step`; w moves only if `predict` agrees that it is better."""
     m, l = space.adjustment(w)
     h, g = space.direction(step)
-    t, promised = choose(trace(problem, m, l, h, g), _limits(m, h))
+    line, limits = trace(problem, m, l, h, g), _limits(m, h)
+    t, promised = choose(line, limits)
     if not promised.better_than(worth):
         return w, worth
+    t, reached = settle(line, t, promised, lambda t: problem.worth(*space.adjustment(w + t * step)), limits)
     there = w + t * step
-    reached = problem.worth(*space.adjustment(there))
     return (there, reached) if reached.better_than(worth) else (w, worth)
 
 

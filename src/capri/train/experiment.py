@@ -150,6 +150,16 @@ def make_strategy(config: LossConfig, splits: Splits) -> Strategy:
     return _policy_strategy(config, splits)
 
 
+def make_smoothing(config: LossConfig) -> float | list[float]:
+    """Label smoothing: the configured one, or one per class where a policy carries them."""
+    by_class = Policy.load(config.policy).data.get("label_smoothing") if config.strategy == "policy" else None
+    if by_class is not None and config.label_smoothing:
+        raise InputError(
+            f"loss.label_smoothing is {config.label_smoothing}, but {config.policy} has its own per class; set it to 0."
+        )
+    return config.label_smoothing if by_class is None else [float(e) for e in by_class]
+
+
 def _policy_strategy(config: LossConfig, splits: Splits) -> Strategy:
     if not config.policy:
         raise InputError("loss.policy is empty; name the file that `capri tune -o policy.json` wrote.")

@@ -17,7 +17,6 @@ from capri.errors import Absent
 from capri.evaluation import STANDARD, evaluate_confusion
 from capri.objectives import FEW_SHOT, MANY_SHOT
 from capri.train.config import OptimizerConfig, ScheduleConfig
-from capri.train.losses import ParametricCrossEntropy
 from capri.train.schedules import learning_rate_factor
 
 
@@ -31,10 +30,14 @@ class Classifier(L.LightningModule):
     process's share, with its own λ; that and dropout are drawn from the process's own random state.
     """
 
+    train_sum: Tensor
+    val_sum: Tensor
+    confusion: Tensor
+
     def __init__(
         self,
         model: nn.Module,
-        loss: ParametricCrossEntropy,
+        loss: nn.Module,
         *,
         train_counts: NDArray[np.int64],
         class_names: Sequence[str] | None = None,
@@ -60,7 +63,7 @@ class Classifier(L.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """The optimizer, and the schedule as a function of the step."""
-        optimizer = make_optimizer(self.parameters(), self.optimizer)
+        optimizer = make_optimizer(self.model.parameters(), self.optimizer)
         total = int(self.trainer.estimated_stepping_batches)
         per_epoch = total // int(self.trainer.max_epochs or 1)
         scheduler = LambdaLR(optimizer, lambda step: learning_rate_factor(self.schedule, step, total, per_epoch))
@@ -99,7 +102,9 @@ class Classifier(L.LightningModule):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Add a batch to the confusion matrix."""
         x, y = batch
-        logits = self(x)
+        self._count(self(x), y)
+
+    def _count(self, logits: Tensor, y: Tensor) -> None:
         self._add(self.val_sum, self.loss(logits, y), len(y))
         k = len(self.confusion)
         self.confusion += torch.bincount(y * k + logits.argmax(dim=1), minlength=k * k).view(k, k)

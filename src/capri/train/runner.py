@@ -34,7 +34,7 @@ from capri.data.modules import SplitsDataModule
 from capri.train import artefacts
 from capri.train.checkpoints import AtomicCheckpointIO
 from capri.train.config import Config
-from capri.train.experiment import make_data, make_model, make_strategy
+from capri.train.experiment import make_data, make_model, make_smoothing, make_strategy
 from capri.train.losses import ParametricCrossEntropy
 from capri.train.module import Classifier
 from capri.train.recorder import Recorder, RunProgress
@@ -51,7 +51,7 @@ def run(config: Config, *, resume: bool = False) -> dict[str, Any]:
     strategy = make_strategy(config.loss, splits)
     classifier = Classifier(
         make_model(config, splits),
-        ParametricCrossEntropy(strategy, label_smoothing=config.loss.label_smoothing),
+        ParametricCrossEntropy(strategy, label_smoothing=make_smoothing(config.loss)),
         train_counts=splits.train_counts,
         class_names=splits.class_names,
         optimizer=config.optimizer,

@@ -1,0 +1,119 @@
+"""The outer objective on batches, through running class errors.
+
+A batch of 128 misses most of 100 long-tailed classes, and the spread or a quantile of a batch is biased. So the class
+errors e_k of the whole validation set are kept as they are seen, the core's objective R gives c_k = ∂R/∂e_k there, and
+
+    L_batch = Σ_k c_k · (Σ_{i in batch, y_i = k} loss_i) · N/(B n_k) = mean_i a_{y_i} loss_i,       a_k = N c_k / n_k
+
+(N validation samples, n_k of class k, B in the batch). Over an epoch with c frozen, its mean is the gradient on all of
+validation. Every batch renews the share of e_k that it holds samples of: e_k += (B_k/n_k) (mean of the batch − e_k).
+
+The class error is a smooth one: cross-entropy ("ce"; `balanced` is then the paper's balanced cross-entropy), or the
+bounded 1 − p_y ("error"), without which the spread of class errors has no scale.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from capri._checks import InputError
+from capri.errors import Absent, resolve_absent
+from capri.forms import ClassContext, ConfusionEvaluator, ErrorEvaluator, Form
+from capri.objectives import ObjectiveLike, as_objective
+
+ClassLoss: TypeAlias = Literal["auto", "ce", "error"]
+
+
+def sample_losses(logits: Tensor, y: Tensor, kind: ClassLoss) -> Tensor:
+    """Smooth errors of samples, (n,): cross-entropy or 1 − p_y, of the logits as they are."""
+    ce = F.cross_entropy(logits, y, reduction="none")
+    return ce if kind == "ce" else 1 - torch.exp(-ce)
+
+
+class OuterObjective:
+    """R of running class errors, and its surrogate on a batch.
+
+    counts: (K,) validation samples per class; a class without any is an error, or left out with ``absent="ignore"``.
+    context: weights, groups, train_counts, class_names, where the objective asks.
+    """
+
+    def __init__(
+        self,
+        objective: ObjectiveLike,
+        counts: ArrayLike,
+        *,
+        class_loss: ClassLoss = "auto",
+        absent: Absent = "error",
+        **context: object,
+    ):
+        classes = ClassContext.of(counts, **context)  # type: ignore[arg-type]
+        totals = np.asarray(counts, dtype=np.float64)
+        self.present = resolve_absent(totals, absent, classes.class_names)
+        parsed = as_objective(objective)
+        self.name, self.evaluator = parsed.name, _on_errors(parsed.name, parsed.on(classes))
+        self.class_loss = _resolve(class_loss, self.evaluator)
+        self.counts = torch.from_numpy(totals)
+        self.errors = torch.zeros(len(totals), dtype=torch.float64)  # anchored by `anchor` before the first use
+
+    def anchor(self, loss_sums: Tensor) -> None:
+        """Class errors from a whole pass over validation: sums of `sample_losses` per class, (K,)."""
+        self.errors = loss_sums.double().cpu() / self.counts.clamp_min(1)
+
+    def value(self) -> float:
+        """R at the running class errors."""
+        return self.evaluator.smooth(self._seen())[0]
+
+    def coefficients(self) -> Tensor:
+        """a_k = N c_k / n_k, (K,); 0 for a class that is left out."""
+        c = np.zeros(len(self.present))
+        c[self.present] = self.evaluator.smooth(self._seen())[1]
+        return torch.from_numpy(c) * self.counts.sum() / self.counts.clamp_min(1)
+
+    def surrogate(self, logits: Tensor, y: Tensor) -> Tensor:
+        """mean_i a_{y_i} loss_i: what to differentiate on this batch."""
+        a = self.coefficients().to(logits)
+        return (a[y] * sample_losses(logits, y, self.class_loss)).mean()
+
+    def update(self, logits: Tensor, y: Tensor) -> None:
+        """Renew the class errors by a batch's."""
+        losses, labels = sample_losses(logits.detach(), y, self.class_loss).double().cpu(), y.cpu()
+        sums = torch.zeros_like(self.errors).index_add_(0, labels, losses)
+        seen = torch.bincount(labels, minlength=len(sums))
+        share = seen / self.counts.clamp_min(1)
+        means = sums / seen.clamp_min(1)
+        self.errors = torch.where(share >= 1, means, self.errors + share * (means - self.errors))
+
+    def _seen(self) -> NDArray[np.float64]:
+        return self.errors.numpy()[self.present]
+
+
+def class_sums(logits: Tensor, y: Tensor, kind: ClassLoss, n_classes: int) -> Tensor:
+    """Sums of `sample_losses` per class, (K,): what `anchor` takes."""
+    losses = sample_losses(logits.detach().float(), y, kind).double()
+    return torch.zeros(n_classes, dtype=torch.float64, device=y.device).index_add_(0, y, losses)
+
+
+def _on_errors(name: str, evaluator: object) -> ErrorEvaluator:
+    if isinstance(evaluator, ConfusionEvaluator):
+        raise InputError(
+            f"objective {name!r} is made of confusions, which have no gradient by class errors; search with 'balanced' "
+            "or another objective on class errors, and tune this one post-hoc."
+        )
+    assert isinstance(evaluator, ErrorEvaluator)
+    return evaluator
+
+
+def _resolve(class_loss: ClassLoss, evaluator: ErrorEvaluator) -> ClassLoss:
+    """Cross-entropy, except where a spread of errors asks for bounded ones."""
+    if class_loss not in ("auto", "ce", "error"):
+        raise InputError(f"class_loss is {class_loss!r}; it must be 'auto', 'ce' or 'error'.")
+    if class_loss != "auto":
+        return class_loss
+    linear = isinstance(evaluator, Form) and evaluator.deviation == 0
+    return "ce" if linear else "error"

@@ -1,0 +1,329 @@
+"""Bilevel search of the loss (Lightning, manual optimisation).
+
+    warm-up    the network trains with the starting strategy
+    then       every n inner steps an outer step: W moves down the hypergradient of the validation objective,
+               and the network goes on with the strategy that W now says
+
+`freq` is known at the start; `diff` and `norm` are measured at the end of warm-up, and the dictionary is made there. A
+plain search (AutoBalance) is the same with identity attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from capri._checks import InputError
+from capri.attributes import Attributes, difficulty, frequency, importance, noise
+from capri.data.batches import Batch
+from capri.data.modules import SplitsDataModule
+from capri.errors import Absent
+from capri.train.artefacts import last_layer_norms
+from capri.train.hypergradient import AnyLoss, InnerLoss, InverseHessianSettings, ParametricLoss, outer_gradient
+from capri.train.losses import parametric_cross_entropy
+from capri.train.module import Classifier
+from capri.train.outer_objective import OuterObjective, class_sums
+from capri.train.search_config import PLAIN, SearchConfig, SearchRun
+from capri.train.strategy_map import Dictionaries, StrategyMap, StrategyTensors
+from capri.train.trajectory import Trajectory
+
+
+class MovingLoss(nn.Module):
+    """The parametric cross-entropy at a strategy that changes under way; the mean over the batch."""
+
+    omega: Tensor
+    l: Tensor
+    delta: Tensor
+    smoothing: Tensor
+
+    def __init__(self, start: StrategyTensors):
+        super().__init__()
+        self.smooths = False
+        for name, values in start._asdict().items():
+            self.register_buffer(name, values.detach().clone())
+
+    def move(self, to: StrategyTensors) -> None:
+        """Take the values of another strategy."""
+        for name, values in to._asdict().items():
+            getattr(self, name).copy_(values.detach())
+
+    def forward(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The loss."""
+        smoothing = self.smoothing if self.smooths else 0.0
+        return parametric_cross_entropy(logits, y, self.omega, self.l, self.delta, label_smoothing=smoothing).mean()
+
+
+def smoothed_cross_entropy(
+    logits: Tensor, y: Tensor, omega: Tensor, l: Tensor, delta: Tensor, smoothing: Tensor
+) -> Tensor:
+    """The parametric cross-entropy with label smoothing per class, of each sample."""
+    return parametric_cross_entropy(logits, y, omega, l, delta, label_smoothing=smoothing)
+
+
+class Search(Classifier):
+    """Trains the network and moves the strategy. `trajectory` holds W, objective and class errors over time."""
+
+    loss: MovingLoss
+    class_loss_sums: Tensor
+
+    def __init__(self, model: nn.Module, config: SearchRun, data: SplitsDataModule):
+        splits = data.splits
+        self.settings: SearchConfig
+        known = _known_attributes(config.search, splits.train_counts, splits.noise)
+        start_l = config.search.tau * np.log(frequency(splits.train_counts)) if config.search.tau else None
+        start = _start(config.search, splits.n_classes, start_l)
+        super().__init__(
+            model,
+            MovingLoss(start),
+            train_counts=splits.train_counts,
+            class_names=splits.class_names,
+            optimizer=config.optimizer,
+            schedule=config.schedule,
+            mixup=config.trainer.mixup,
+            channels_last=config.trainer.channels_last,
+            absent=config.data.absent,
+        )
+        self.automatic_optimization = False
+        self.settings, self.gradient_clip = config.search, config.trainer.gradient_clip
+        self.known, self.start_l = known, start_l
+        self.loss.smooths = "smoothing" in config.search.parts
+        self.data, self.val_size = data, config.search.batch_size or config.trainer.batch_size
+        self.outer = _outer_objective(config.search, data, config.data.absent)
+        self.map: StrategyMap | None = None
+        self.outer_optimizer: torch.optim.Optimizer | None = None
+        self.attributes: Attributes | None = None
+        self.trajectory = Trajectory()
+        self.register_buffer("class_loss_sums", torch.zeros(splits.n_classes, dtype=torch.float64), persistent=False)
+
+    # -- the two levels ----------------------------------------------------------------------------------------------
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """An outer step where one is due, then the inner one."""
+        if self.map is not None and batch_idx % self.settings.every == 0:
+            self._outer_step(batch)
+        loss = super().training_step(batch, batch_idx)
+        if not torch.isfinite(loss):
+            raise FloatingPointError(
+                f"the training loss is {loss.item()} in epoch {self.current_epoch + 1}, step {batch_idx + 1}. Lower "
+                f"optimizer.lr ({self.optimizer.lr}) or search.lr ({self.settings.lr}); {_INTACT}"
+            )
+        optimizer: Any = self.optimizers()
+        optimizer.zero_grad()
+        self.manual_backward(loss)
+        if self.gradient_clip:
+            self.clip_gradients(optimizer, gradient_clip_val=self.gradient_clip, gradient_clip_algorithm="norm")
+        optimizer.step()
+        scheduler: Any = self.lr_schedulers()
+        scheduler.step()
+        return loss.detach()
+
+    def _outer_step(self, train: Batch) -> None:
+        """W down the hypergradient of the validation objective, on one batch of each."""
+        assert self.map is not None
+        assert self.outer_optimizer is not None
+        val = tuple(t.to(self.device) for t in next(self.val_stream))
+        tensors = self.map()
+        found = outer_gradient(
+            self.model, self._inner_loss(tensors), train, (val[0], val[1]), self.outer.surrogate, self._inverse
+        )
+        moving = [(t, g) for t, g in zip(tensors, found.alpha, strict=False) if t.requires_grad]
+        if self.settings.follow:
+            self.outer_optimizer.param_groups[0]["lr"] = self.settings.lr * self._rate()
+        self.outer_optimizer.zero_grad()
+        torch.autograd.backward([t for t, _ in moving], [g for _, g in moving])
+        self.outer_optimizer.step()
+        self.outer.update(found.logits, val[1])
+        with torch.no_grad():
+            moved = self.map()
+        self._check(moved)
+        self.loss.move(moved)
+        self.trajectory.note(self._step(), self.outer.value(), self.map.weights())
+
+    def _inner_loss(self, tensors: StrategyTensors) -> InnerLoss:
+        if "smoothing" in self.settings.parts:
+            return AnyLoss.of(smoothed_cross_entropy, *tensors)
+        return ParametricLoss.of(tensors.omega, tensors.l, tensors.delta)
+
+    @property
+    def _inverse(self) -> InverseHessianSettings:
+        s = self.settings
+        decay = self.optimizer.weight_decay if self.optimizer.name == "sgd" else 0.0  # AdamW's is not in the loss
+        return InverseHessianSettings(s.hessian, s.damping, decay, s.iterations, terms=s.terms, step=s.step)
+
+    def _check(self, tensors: StrategyTensors) -> None:
+        """A strategy that ran away is an error, while the last good one is still on disk."""
+        finite = all(bool(torch.isfinite(t).all()) for t in tensors)
+        span = float(tensors.l.max() - tensors.l.min()) if finite else float("nan")
+        if not finite or span > self.settings.limit:
+            what = (
+                f"its offsets span {span:.3g} (search.limit is {self.settings.limit:g})"
+                if finite
+                else "it is not finite"
+            )
+            raise FloatingPointError(
+                f"the strategy diverged in epoch {self.current_epoch + 1}: {what}. Lower search.lr "
+                f"({self.settings.lr}), raise search.every or warm up longer; {_INTACT}"
+            )
+
+    def _rate(self) -> float:
+        """The inner learning rate as a share of its highest."""
+        optimizer: Any = self.optimizers()
+        return float(optimizer.param_groups[0]["lr"]) / (self.optimizer.lr or 1.0)
+
+    def _step(self) -> float:
+        """Time in epochs."""
+        return float(self.global_step) / max(1, int(self.trainer.num_training_batches))
+
+    # -- the begin of the search -------------------------------------------------------------------------------------
+
+    def on_train_epoch_start(self) -> None:
+        """Begin the search at the end of warm-up; validation batches start afresh each epoch."""
+        super().on_train_epoch_start()
+        if self.map is None and self.current_epoch >= self.settings.warmup_epochs:
+            self._begin()
+        self.val_stream = validation_stream(self.data, self.val_size)
+
+    def _begin(self) -> None:
+        """Measure the classes, make the dictionary and the map."""
+        errors = self._measure()
+        present = errors[np.isfinite(errors)]
+        self.trajectory.begin(self.current_epoch, float(present.std()), errors)
+        names = self.settings.attributes
+        if names != PLAIN:
+            columns = self.known | self._measured(errors)
+            self.attributes = Attributes.of(class_names=self.class_names, **{name: columns[name] for name in names})
+        self._make_map()
+
+    def _measured(self, errors: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+        """Attributes that need a trained network."""
+        return {"diff": difficulty(errors, self.outer.counts.numpy()), "norm": last_layer_norms(self.model)}
+
+    def _make_map(self) -> None:
+        s = self.settings
+        dictionaries = Dictionaries.of(self.attributes, len(self.train_counts), s.scaling)
+        made = StrategyMap(dictionaries, s.parts, delta_form=s.delta_form, start_l=self.start_l)  # type: ignore[arg-type]
+        self.map = made.to(self.device)
+        self.outer_optimizer = (
+            torch.optim.Adam(self.map.parameters(), lr=s.lr, weight_decay=s.weight_decay)
+            if s.optimizer == "adam"
+            else torch.optim.SGD(self.map.parameters(), s.lr, momentum=s.momentum, weight_decay=s.weight_decay)
+        )
+        self.loss.move(self.map())
+
+    @torch.no_grad()
+    def _measure(self) -> NDArray[np.float64]:
+        """Class errors of validation as the network stands, NaN where a class is absent; running errors start here."""
+        k, was_training = len(self.train_counts), self.model.training
+        self.model.eval()
+        wrong, sums = torch.zeros(k, dtype=torch.float64), torch.zeros(k, dtype=torch.float64)
+        for x, y in self.data.batches(self.data.splits.val):
+            logits = self.model(x.to(self.device)).cpu()
+            wrong.index_add_(0, y, (logits.argmax(dim=1) != y).double())
+            sums += class_sums(logits, y, self.outer.class_loss, k)
+        self.model.train(was_training)
+        self.outer.anchor(sums)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(wrong.numpy() / self.outer.counts.numpy())
+
+    # -- each epoch --------------------------------------------------------------------------------------------------
+
+    def on_validation_epoch_start(self) -> None:
+        """Count afresh."""
+        super().on_validation_epoch_start()
+        self.class_loss_sums.zero_()
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Confusions, and class losses for the running errors."""
+        x, y = batch
+        logits = self(x)
+        self._count(logits, y)
+        self.class_loss_sums += class_sums(logits, y, self.outer.class_loss, len(self.train_counts))
+
+    def on_validation_epoch_end(self) -> None:
+        """The running errors are exact once an epoch; note where the search stands."""
+        super().on_validation_epoch_end()
+        self.outer.anchor(self.class_loss_sums)
+        self.trajectory.note_errors(self.class_errors)
+        span, delta = self.loss.l.max() - self.loss.l.min(), self.loss.delta
+        self.record |= {
+            "outer_objective": self.outer.value(),
+            "l_span": float(span),
+            "delta_min": float(delta.min()),
+            "delta_max": float(delta.max()),
+        }
+
+    # -- checkpoints -------------------------------------------------------------------------------------------------
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """What the module's tensors do not hold."""
+        checkpoint["search"] = {
+            "attributes": None if self.attributes is None else torch.from_numpy(self.attributes.values),
+            "optimizer": None if self.outer_optimizer is None else self.outer_optimizer.state_dict(),
+            "errors": self.outer.errors,
+            "trajectory": self.trajectory.state(),
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """The map is made before its parameters are read."""
+        state = checkpoint["search"]
+        self.outer.errors = state["errors"]
+        self.trajectory = Trajectory.from_state(state["trajectory"])
+        if state["optimizer"] is None:
+            return
+        if state["attributes"] is not None:
+            names = self.class_names or [str(k) for k in range(len(self.train_counts))]
+            self.attributes = Attributes(state["attributes"].numpy(), self.settings.attributes, tuple(names))
+        self._make_map()
+        assert self.outer_optimizer is not None
+        self.outer_optimizer.load_state_dict(state["optimizer"])
+
+
+_INTACT = "the checkpoint and policy.json of the epoch before are intact."
+
+
+def validation_stream(data: SplitsDataModule, size: int) -> Iterator[Batch]:
+    """Shuffled validation batches without end. The order comes from the data's generator, whose state is kept."""
+    val = data.splits.val
+    while True:
+        order = torch.randperm(len(val), generator=data.generator)
+        for x, y in data.batches(val.take(order.numpy())):
+            yield from zip(torch.split(x, size), torch.split(y, size), strict=True)
+
+
+def _known_attributes(
+    config: SearchConfig, train_counts: NDArray[np.int64], noise_rates: NDArray[np.float64] | None
+) -> dict[str, NDArray[np.float64]]:
+    """Attributes that are known before training."""
+    columns = {"freq": frequency(train_counts)}
+    if "noise" in config.attributes:
+        if noise_rates is None:
+            raise InputError("search.attributes names noise, but the data have none; set data.noise, or leave it out.")
+        columns["noise"] = noise(noise_rates)
+    if "weights" in config.attributes:
+        columns["weights"] = importance(config.weights)
+    return columns
+
+
+def _start(config: SearchConfig, n_classes: int, start_l: NDArray[np.float64] | None) -> StrategyTensors:
+    """The strategy of the warm-up: offsets as asked, the rest as the map will start."""
+    identity = Dictionaries.of(None, n_classes)
+    made = StrategyMap(identity, config.parts, delta_form=config.delta_form, start_l=start_l)  # type: ignore[arg-type]
+    return made()
+
+
+def _outer_objective(config: SearchConfig, data: SplitsDataModule, absent: Absent) -> OuterObjective:
+    splits = data.splits
+    return OuterObjective(
+        config.objective,
+        np.bincount(splits.val.y, minlength=splits.n_classes),
+        class_loss=config.class_loss,
+        absent=absent,
+        weights=config.weights or None,
+        train_counts=splits.train_counts,
+        class_names=splits.class_names,
+    )

@@ -1,0 +1,122 @@
+"""What a bilevel search is told, on top of a training run (`capri search --print-config`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from capri._checks import InputError
+from capri.train.config import Config, LossConfig, _read
+from capri.train.presets import PRESETS
+from capri.train.settings import build, merge, option, parse_assignments
+
+ATTRIBUTES = ("freq", "diff", "noise", "weights", "norm")
+PLAIN = ("identity",)
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """The outer level: what moves, on which objective, how, and how often."""
+
+    attributes: tuple[str, ...] = option(
+        ("freq", "diff"), f"of the classes: {', '.join(ATTRIBUTES)}; or identity alone, the plain search (AutoBalance)"
+    )
+    parts: tuple[str, ...] = option(("l", "delta"), "what moves: l, delta, omega, smoothing")
+    delta_form: Literal["normalized", "sigmoid", "exp"] = option("sigmoid", "Δ of D w: normalized (the paper's), …")
+    scaling: Literal["whiten", "standardize", "raw"] = option("whiten", "of the dictionary's columns")
+    objective: str = option("balanced", "on validation, any of the core's on class errors, as in cvar:0.2")
+    class_loss: Literal["auto", "ce", "error"] = option("auto", "smooth class error: cross-entropy, or 1 − p")
+    weights: tuple[float, ...] = option((), "test-time importance per class, for weighted")
+    warmup_epochs: int = option(5, "epochs before the strategy moves; diff is measured at their end")
+    every: int = option(5, "inner steps per outer step")
+    batch_size: int = option(0, "validation samples per outer step; 0: as in training")
+    tau: float = option(0.0, "offsets start at logit adjustment, τ log π; 0: at none")
+    hessian: Literal["identity", "ggn-cg", "neumann"] = option("identity", "the inverse Hessian in the hypergradient")
+    damping: float = option(0.1, "of ggn-cg")
+    iterations: int = option(10, "of ggn-cg, at most")
+    terms: int = option(5, "of neumann")
+    step: float = option(1.0, "of neumann")
+    optimizer: Literal["adam", "sgd"] = option("adam", "of the outer level")
+    lr: float = option(0.02, "of the outer level")
+    follow: bool = option(True, "the outer rate falls with the inner one, the factor η of an unrolled step")
+    momentum: float = option(0.9, "of the outer level's sgd")
+    weight_decay: float = option(0.0, "on W")
+    limit: float = option(30.0, "offsets that span more than this have diverged")
+    init: str = option("", "network weights to start from, as `capri pretrain` writes them")
+
+
+@dataclass(frozen=True)
+class SearchRun(Config):
+    """A training run whose loss is searched."""
+
+    search: SearchConfig = field(default_factory=SearchConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        s = self.search
+        unknown = [a for a in s.attributes if a not in ATTRIBUTES and s.attributes != PLAIN]
+        if unknown or not s.attributes:
+            raise InputError(
+                f"search.attributes is {list(s.attributes)}; give some of {', '.join(ATTRIBUTES)}, or identity alone."
+            )
+        for name, low in (("warmup_epochs", 0), ("every", 1), ("batch_size", 0), ("lr", 0), ("iterations", 1)):
+            if not getattr(s, name) >= low:
+                raise InputError(f"search.{name} is {getattr(s, name)}; it must be at least {low}.")
+        if s.warmup_epochs >= self.trainer.max_epochs:
+            raise InputError(
+                f"search.warmup_epochs is {s.warmup_epochs} of trainer.max_epochs {self.trainer.max_epochs}: nothing "
+                "is left to search in; lower it or train longer."
+            )
+        if self.loss != LossConfig():
+            raise InputError("the section loss is what a search finds; start it with search.tau, and leave loss out.")
+        if self.trainer.devices * self.trainer.num_nodes > 1:
+            raise InputError("the search runs on one device; set trainer.devices=1. Retraining takes as many as given.")
+
+    def training(self, **changes: Any) -> Config:
+        """The same run without the search, with changes."""
+        plain = Config(**{f.name: getattr(self, f.name) for f in fields(Config)})
+        return replace(plain, **changes)
+
+
+#: On top of the training presets: 20 % of each class validates, and how long the warm-up is.
+SEARCH_PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "cpu": {"search": {"warmup_epochs": 5}},
+    "paper": {
+        "search": {
+            "warmup_epochs": 120,
+            "every": 20,
+            "tau": 1.0,
+            "delta_form": "normalized",
+            "optimizer": "sgd",
+            "lr": 0.05,
+            "momentum": 0.9,
+            "weight_decay": 1e-4,
+            "hessian": "neumann",
+        }
+    },
+    "imagenet-lt": {"search": {"warmup_epochs": 5}},
+    "clinc150-lt": {"data": {"imbalance": 50.0}, "search": {"warmup_epochs": 5, "every": 1}},
+    "features": {"search": {"warmup_epochs": 5, "every": 1}},
+}
+
+
+def resolve_search(
+    file: str | Path | None = None,
+    *,
+    preset: str | None = None,
+    out: str | None = None,
+    assignments: Sequence[str] = (),
+) -> SearchRun:
+    """Preset, then the file, then ``--set``: each over the one before."""
+    given = merge(_read(Path(file)) if file is not None else {}, parse_assignments(assignments))
+    if preset is not None:
+        given["preset"] = preset
+    if out is not None:
+        given["out"] = out
+    name = given.get("preset", "cpu")
+    if name not in PRESETS:
+        raise InputError(f"preset is {name!r}; it must be one of {', '.join(PRESETS)}.")
+    base = merge({"out": "runs/search", "data": {"val_fraction": 0.2}}, PRESETS[name])
+    return build(SearchRun, merge(merge(base, SEARCH_PRESETS[name]), given))

@@ -1,0 +1,183 @@
+"""Search, retrain, evaluate: a run in a folder of its own.
+
+search/     config.toml, checkpoints, metrics.csv, class_errors.csv as in training, and
+            policy.json       the strategy found so far, each epoch; `capri retrain --policy` takes it
+            trajectory.npz    W, objective, class errors over time
+            alpha.png         α curves
+            summary.json      how the search ended, the spread of class errors when it began
+retrain/    a training run on all the training data with the found strategy
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import safetensors.torch
+from lightning.pytorch.callbacks import Callback
+from torch import nn
+
+from capri._checks import AbsentClassWarning, InputError
+from capri._files import write_atomically
+from capri.policy import Policy
+from capri.train import artefacts
+from capri.train.config import Config
+from capri.train.experiment import make_data, make_model
+from capri.train.recorder import Recorder
+from capri.train.runner import make_trainer, run
+from capri.train.search import Search
+from capri.train.search_config import SearchRun
+from capri.train.settings import build, differences, read_toml
+from capri.train.trajectory import plot_trajectory
+
+
+def search_and_retrain(config: SearchRun, *, resume: bool = False) -> dict[str, Any]:
+    """Search, then retrain on all the training data with what was found; returns both summaries."""
+    folder = Path(config.out)
+    found = search(replace(config, out=str(folder / "search")), resume=resume)
+    retrained = retrain(
+        config.training(data=replace(config.data, val_fraction=0.0), out=str(folder / "retrain")),
+        folder / "search" / "policy.json",
+        resume=resume,
+    )
+    return {"search": found, "retrain": retrained}
+
+
+def retrain(config: Config, policy: str | Path, *, transfer: str = "unchanged", resume: bool = False) -> dict[str, Any]:
+    """Train with the strategy of a policy file, of a search or tuned post-hoc. transfer: "unchanged" or "inverse"."""
+    if transfer not in ("unchanged", "inverse"):
+        raise InputError(f"transfer is {transfer!r}; it must be 'unchanged' (the paper) or 'inverse' (1/Δ, l/Δ).")
+    loss = replace(config.loss, strategy="policy", policy=str(policy), transfer=transfer)  # type: ignore[arg-type]
+    return run(replace(config, loss=loss), resume=resume)
+
+
+def search(config: SearchRun, *, resume: bool = False) -> dict[str, Any]:
+    """The search alone; returns its summary and leaves policy.json."""
+    folder = Path(config.out)
+    _claim(folder, config, resume)
+    L.seed_everything(config.seed, verbose=False)
+    data = make_data(config)
+    module = Search(_network(config, data.splits), config, data)
+    recorder = Recorder(folder, data.generator)
+    # Gradients are clipped by the module itself: Lightning leaves manual optimisation alone.
+    settings = replace(config, trainer=replace(config.trainer, gradient_clip=0.0))
+    trainer = make_trainer(settings, recorder)
+    trainer.callbacks.insert(0, _PolicyWriter(folder, config))  # type: ignore[attr-defined]
+    print(_describe(config, data), flush=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*LeafSpec.*")
+        warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+        warnings.filterwarnings("ignore", category=AbsentClassWarning)  # said once, when the objective was made
+        trainer.fit(module, datamodule=data, ckpt_path=recorder.path if resume and recorder.path.exists() else None)
+    return _finish(config, module, recorder)
+
+
+class _PolicyWriter(Callback):
+    """The strategy and its history, each epoch: what is on disk is the last good one."""
+
+    def __init__(self, folder: Path, config: SearchRun):
+        self.folder, self.config = folder, config
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Before the checkpoint."""
+        assert isinstance(pl_module, Search)
+        if pl_module.map is not None:
+            found_policy(pl_module, self.config).save(self.folder / "policy.json")
+            pl_module.trajectory.save(self.folder / "trajectory.npz")
+
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        """Where the search went, up to its end."""
+        assert isinstance(pl_module, Search)
+        if isinstance(exception, FloatingPointError) and pl_module.map is not None:
+            pl_module.trajectory.save(self.folder / "trajectory.npz")
+
+
+def found_policy(module: Search, config: SearchRun) -> Policy:
+    """The strategy as it stands, with what it was made of. It is a loss: Δ∘o + l in training."""
+    assert module.map is not None
+    made, table = module.map, module.attributes
+    attributes = {} if table is None else {name: table[name].tolist() for name in table.names}
+    data: dict[str, Any] = {"name": config.data.name, "side": "loss", "config_digest": config.digest()}
+    if "smoothing" in config.search.parts:
+        data["label_smoothing"] = made().smoothing.detach().double().tolist()
+    return Policy(
+        made.strategy(),
+        objective=module.outer.name,
+        class_names=tuple(module.class_names or ()),
+        method="bilevel",
+        attributes=attributes,
+        dictionary={
+            "scaling": config.search.scaling,
+            "columns": [list(c) for c in made.dictionaries.lifted.columns],
+            "delta_form": config.search.delta_form,
+        },
+        weights={part: w.tolist() for part, w in made.weights().items()},
+        validation={"objective": module.outer.value(), "start_sdev": module.trajectory.start_sdev},
+        data=data,
+        seed=config.seed,
+    )
+
+
+def _network(config: SearchRun, splits: Any) -> nn.Module:
+    """The network, from pretrained weights where asked; its last layer is always new."""
+    model = make_model(config, splits)
+    if config.search.init:
+        try:
+            state = safetensors.torch.load_file(config.search.init)
+        except (OSError, safetensors.SafetensorError) as error:
+            raise InputError(f"search.init: {config.search.init} cannot be read ({error}).") from None
+        body = {name: tensor for name, tensor in state.items() if not name.startswith("fc.")}
+        missing, unexpected = model.load_state_dict(body, strict=False)
+        if unexpected or any(not name.startswith("fc.") for name in missing):
+            raise InputError(f"search.init: {config.search.init} is of another network than {config.model.name}.")
+    return model
+
+
+def _claim(folder: Path, config: SearchRun, resume: bool) -> None:
+    """Write config.toml; refuse a folder of another search."""
+    path, started = folder / "config.toml", (folder / "checkpoints" / "last.ckpt").exists()
+    if started and not resume:
+        raise InputError(f"{folder} holds a run already; go on with --resume, or choose another folder with --out.")
+    if started and path.exists():
+        before = build(SearchRun, read_toml(path.read_text(encoding="utf-8"), str(path))).to_mapping()
+        changed = [name for name in differences(before, config.to_mapping()) if name not in ("out", "data.root")]
+        if changed:
+            raise InputError(
+                f"{folder} was started with other settings: {', '.join(changed)}. Resume with the same ones, or choose "
+                "another folder with --out."
+            )
+    write_atomically(path, config.to_toml().encode())
+
+
+def _describe(config: SearchRun, data: Any) -> str:
+    splits, counts, s = data.splits, data.splits.train_counts, config.search
+    return (
+        f"{config.data.name}: {len(splits.train):,} training samples ({counts.max():,} … {counts.min():,} per class, "
+        f"{splits.n_classes} classes), {len(splits.val):,} validation ({splits.protocol})\n"
+        f"search of {' and '.join(s.parts)} by {' and '.join(s.attributes)} for {s.objective} ({s.hessian}), "
+        f"warm-up {s.warmup_epochs} of {config.trainer.max_epochs} epochs, seed {config.seed} → {config.out}"
+    )
+
+
+def _finish(config: SearchRun, module: Search, recorder: Recorder) -> dict[str, Any]:
+    assert module.map is not None
+    folder, trajectory = recorder.folder, module.trajectory
+    title = f"{config.data.name}, {'+'.join(config.search.attributes)}, {module.outer.name}, seed {config.seed}"
+    plot_trajectory(trajectory, module.map.cpu(), module.train_counts, folder / "alpha.png", title)
+    summary = {
+        "objective": module.outer.name,
+        "value": module.outer.value(),
+        "start_sdev": trajectory.start_sdev,
+        "outer_steps": len(trajectory.times),
+        "seconds": recorder.rows[-1]["seconds"],
+        "val": {n.removeprefix("val_"): v for n, v in recorder.rows[-1].items() if n.startswith("val_")},
+        "config_digest": config.digest(),
+        **artefacts.provenance(),
+        "config": config.to_mapping(),
+    }
+    artefacts.write_model(folder / "model.safetensors", module.model)
+    artefacts.write_json(folder / "summary.json", summary)
+    return summary

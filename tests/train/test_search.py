@@ -1,0 +1,275 @@
+"""The search: what it finds, what it leaves behind, how it resumes, and how it fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer import Typer
+from typer.testing import CliRunner
+
+from capri._checks import InputError
+from capri.attributes import difficulty
+from capri.policy import Policy
+from capri.train import cli_search, search_runner
+from capri.train.checkpoints import load_checkpoint
+from capri.train.search import Search, validation_stream
+from capri.train.search_config import resolve_search
+
+app = Typer()
+for command in (cli_search.search, cli_search.retrain, cli_search.pretrain):
+    app.command()(command)
+
+
+def write_long_tail(path: Path, seed: int = 0) -> Path:
+    """Six overlapping Gaussian classes; class 2 is hard: it sits between two others."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(0, 1.6, (6, 4))
+    centres[2] = (centres[0] + centres[1]) / 2
+    arrays = {}
+    for split, n in (("train", 120), ("test", 100)):
+        y = np.repeat(np.arange(6), n)
+        arrays[f"x_{split}"] = (centres[y] + rng.normal(size=(len(y), 4))).astype(np.float32)
+        arrays[f"y_{split}"] = y
+    np.savez(path, **arrays)
+    return path
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> list[str]:
+    write_long_tail(tmp_path / "tail.npz")
+    values = {
+        "data.root": tmp_path,
+        "data.file": "tail.npz",
+        "data.profile": "exponential",
+        "data.imbalance": 20,
+        "model.name": "linear",
+        "trainer.max_epochs": 6,
+        "trainer.batch_size": 32,
+        "trainer.accelerator": "cpu",
+        "search.warmup_epochs": 2,
+        "optimizer.lr": 0.05,
+    }
+    return [f"{name}={value}" for name, value in values.items()]
+
+
+def run_search(settings: list[str], out: Path, *changes: str, resume: bool = False) -> dict:
+    config = resolve_search(preset="features", out=str(out), assignments=[*settings, *changes])
+    return search_runner.search(config, resume=resume)
+
+
+def flags(settings: list[str]) -> list[str]:
+    return ["--preset", "features", *(f"--set={s}" for s in settings)]
+
+
+def trajectory(out: Path) -> dict[str, np.ndarray]:
+    with np.load(out / "trajectory.npz", allow_pickle=False) as file:
+        return dict(file)
+
+
+def test_search_retrain_evaluate(settings, tmp_path):
+    out = tmp_path / "run"
+    result = CliRunner().invoke(app, ["search", *flags(settings), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "test: plain" in result.output
+    assert "left 0:00:0" in result.output
+    found = Policy.load(out / "search/policy.json")
+    history = trajectory(out / "search")
+    steps = len(history["time"])
+    assert steps == 4 * len(load_steps(out / "search"))  # an outer step per inner step, from epoch 3 on
+    assert history["time"][0] == pytest.approx(2.0)
+    assert history["class_errors"].shape == (6, 6)
+    assert history["w_l"].shape[0] == steps
+    np.testing.assert_allclose(history["w_l"][-1], found.weights["l"])
+    np.testing.assert_allclose(history["w_delta"][-1], found.weights["delta"])
+    assert np.abs(found.strategy.l).max() > 0.01, "the strategy moved"
+    assert found.method == "bilevel"
+    assert (out / "search/alpha.png").read_bytes().startswith(b"\x89PNG")
+
+    # diff is the smoothed validation error at the end of warm-up, and the search begins with its spread
+    summary = json.loads((out / "search/summary.json").read_text())
+    errors = history["start_errors"]
+    np.testing.assert_allclose(errors, history["class_errors"][1])
+    assert summary["start_sdev"] == pytest.approx(errors.std()) == float(history["start_sdev"])
+    config = resolve_search(preset="features", assignments=settings)
+    counts = np.bincount(search_runner.make_data(config).splits.val.y)
+    np.testing.assert_allclose(found.attributes["diff"], difficulty(errors, counts))
+
+    # retraining uses all of the training data and the found strategy
+    retrained = json.loads((out / "retrain/summary.json").read_text())
+    assert retrained["samples"]["train"] == sum(search_runner.make_data(config).splits.train_counts) + counts.sum()
+    assert retrained["config"]["loss"]["strategy"] == "policy"
+
+    # the same by hand
+    again = ["retrain", *flags(s for s in settings if not s.startswith("search")), "--out", str(tmp_path / "again")]
+    result = CliRunner().invoke(app, [*again, "--policy", str(out / "search/policy.json")])
+    assert result.exit_code == 0, result.output
+    weights = [(folder / "model.safetensors").read_bytes() for folder in (out / "retrain", tmp_path / "again")]
+    assert weights[0] == weights[1]
+    result = CliRunner().invoke(app, [*again[:-1], str(tmp_path / "inverse"), "--policy",
+                                      str(out / "search/policy.json"), "--transfer", "inverse"])  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "inverse/model.safetensors").read_bytes() != weights[0]
+
+
+def load_steps(folder: Path) -> range:
+    """Inner steps of an epoch."""
+    checkpoint = load_checkpoint(folder / "checkpoints/last.ckpt")
+    return range(checkpoint["global_step"] // (checkpoint["epoch"] + 1))
+
+
+def test_the_search_lowers_the_objective(settings, tmp_path):
+    """Rare classes get less of the loss's offsets, as in logit adjustment, and balanced validation improves."""
+    still = run_search(settings, tmp_path / "still", "search.lr=0", "trainer.max_epochs=15")
+    moved = run_search(settings, tmp_path / "moved", "trainer.max_epochs=15")
+    assert moved["value"] < still["value"] - 0.1
+    l = Policy.load(tmp_path / "moved/policy.json").strategy.l
+    assert l[:2].mean() > l[-2:].mean() + 0.3
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ['search.attributes=["identity"]', "search.hessian=ggn-cg", "search.iterations=3"],
+        ['search.parts=["l", "omega", "smoothing"]', "search.objective=sdev"],
+        ["search.hessian=neumann", "search.optimizer=sgd", "search.objective=cvar:0.4", "search.delta_form=normalized"],
+        ['search.attributes=["freq", "norm"]', "search.every=3", "search.warmup_epochs=0", "trainer.mixup=0.2"],
+    ],
+    ids=["plain", "omega and smoothing", "neumann", "no warm-up"],
+)
+def test_variants_run(settings, tmp_path, changes):
+    summary = run_search(settings, tmp_path / "run", *changes, "trainer.max_epochs=4")
+    assert np.isfinite(summary["value"])
+    found = Policy.load(tmp_path / "run/policy.json")
+    history = trajectory(tmp_path / "run")
+    for part in found.weights:
+        assert np.ptp(history[f"w_{part}"], axis=0).max() > 1e-3, f"{part} moved"
+    if "smoothing" in found.weights:
+        assert 0 < min(found.data["label_smoothing"]) < max(found.data["label_smoothing"]) < 0.5
+
+
+def test_logit_adjustment_is_a_start(settings, tmp_path):
+    run_search(settings, tmp_path / "run", "search.tau=1.0", "search.lr=0", 'search.attributes=["freq"]')
+    policy = Policy.load(tmp_path / "run/policy.json")
+    log_pi = np.log(policy.attributes["freq"])
+    np.testing.assert_allclose(policy.strategy.l, log_pi - log_pi.mean(), atol=0.1)
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.parametrize("stop", [2, 4], ids=["as the search begins", "in the search"])
+def test_resumed_is_bit_identical(settings, tmp_path, monkeypatch, stop):
+    """Interrupted in the middle of an epoch and resumed, a search ends with the bits of an undisturbed one."""
+    run_search(settings, tmp_path / "whole", "search.every=2")
+    real = Search.training_step
+
+    def breaks(self, batch, batch_idx):
+        if self.current_epoch == stop and batch_idx == 3:
+            raise Interrupted
+        return real(self, batch, batch_idx)
+
+    monkeypatch.setattr(Search, "training_step", breaks)
+    with pytest.raises(Interrupted):
+        run_search(settings, tmp_path / "resumed", "search.every=2")
+    monkeypatch.undo()
+    run_search(settings, tmp_path / "resumed", "search.every=2", resume=True)
+    for name in ("model.safetensors", "class_errors.csv"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "resumed" / name).read_bytes(), name
+    whole, resumed = trajectory(tmp_path / "whole"), trajectory(tmp_path / "resumed")
+    for name in whole:
+        np.testing.assert_array_equal(whole[name], resumed[name])
+    policies = [Policy.load(tmp_path / run / "policy.json").weights for run in ("whole", "resumed")]
+    assert policies[0] == policies[1]
+
+
+def test_a_search_folder_is_not_overwritten(settings, tmp_path):
+    run_search(settings, tmp_path / "run", "trainer.max_epochs=3")
+    with pytest.raises(InputError, match="holds a run already"):
+        run_search(settings, tmp_path / "run", "trainer.max_epochs=3")
+    with pytest.raises(InputError, match=r"started with other settings: search\.lr"):
+        run_search(settings, tmp_path / "run", "trainer.max_epochs=3", "search.lr=0.2", resume=True)
+
+
+# -- how it fails ------------------------------------------------------------------------------------------------------
+
+
+def test_an_exploding_strategy_stops_and_the_last_good_one_stays(settings, tmp_path):
+    arguments = [*settings, "search.optimizer=sgd", "search.lr=50", "search.limit=4"]
+    out = tmp_path / "run"
+    result = CliRunner().invoke(app, ["search", *flags(arguments), "--out", str(out)])
+    assert result.exit_code == 2
+    assert "the strategy diverged in epoch" in result.output
+    assert "search.limit is 4" in result.output
+    assert "are intact" in result.output
+    assert load_checkpoint(out / "search/checkpoints/last.ckpt")["epoch"] >= 1
+    assert np.isfinite(trajectory(out / "search")["objective"]).all()
+
+
+def test_a_loss_that_is_not_finite_is_named_at_once(settings, tmp_path, monkeypatch):
+    real = Search._outer_step
+
+    def poisoned(self, train):
+        real(self, train)
+        if self.current_epoch == 4:
+            self.loss.l.fill_(float("nan"))
+
+    monkeypatch.setattr(Search, "_outer_step", poisoned)
+    with pytest.raises(FloatingPointError, match=r"the training loss is nan in epoch 5, step 1\. Lower optimizer\.lr"):
+        run_search(settings, tmp_path / "run")
+    assert load_checkpoint(tmp_path / "run/checkpoints/last.ckpt")["epoch"] == 3
+    assert np.isfinite(Policy.load(tmp_path / "run/policy.json").strategy.l).all()
+
+
+def test_a_class_without_validation_samples(settings, tmp_path):
+    thin = ["data.imbalance=120"]  # the rarest class has one sample, which trains
+    with pytest.raises(InputError, match=r"class '5' has no validation sample"):
+        run_search(settings, tmp_path / "run", *thin)
+    with pytest.warns(UserWarning, match="left out of the objective"):
+        summary = run_search(settings, tmp_path / "ignored", *thin, "data.absent=ignore", "trainer.max_epochs=4")
+    assert np.isfinite(summary["value"])
+    assert np.isnan(trajectory(tmp_path / "ignored")["class_errors"][-1, 5])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (['search.attributes=["colour"]'], "give some of freq, diff, noise, weights, norm, or identity alone"),
+        (["search.warmup_epochs=9"], "nothing is left to search in"),
+        (["search.every=0"], r"search\.every is 0; it must be at least 1"),
+        (["loss.strategy=la"], r"start it with search\.tau"),
+        (["trainer.devices=2"], "the search runs on one device"),
+    ],
+)
+def test_settings_are_checked(settings, changes, message):
+    with pytest.raises(InputError, match=message):
+        resolve_search(preset="features", assignments=[*settings, *changes])
+
+
+def test_noise_needs_noise(settings, tmp_path):
+    with pytest.raises(InputError, match=r"set data\.noise"):
+        run_search(settings, tmp_path / "run", 'search.attributes=["noise"]')
+    run_search(settings, tmp_path / "run", 'search.attributes=["freq", "noise"]', "data.noise=0.4")
+    assert set(Policy.load(tmp_path / "run/policy.json").attributes) == {"freq", "noise"}
+
+
+def test_the_validation_stream_shows_every_sample(settings):
+    data = search_runner.make_data(resolve_search(preset="features", assignments=settings))
+    stream, n = validation_stream(data, 10), len(data.splits.val)
+    batches = []
+    while sum(map(len, batches)) < n:
+        batches.append(next(stream)[1])
+    seen = torch.cat(batches)
+    assert sorted(seen.tolist()) == sorted(data.splits.val.y.tolist())
+    assert seen.tolist() != data.splits.val.y.tolist()
+
+
+def test_settings_are_printed():
+    result = CliRunner().invoke(app, ["search", "--print-config", "--preset", "paper"])
+    assert result.exit_code == 0
+    assert "[search]" in result.output
+    assert "warmup_epochs = 120" in result.output
