@@ -79,6 +79,15 @@ class TestScaling:
         with pytest.raises(InputError, match="attributes cost are the same for all classes"):
             build_dictionary(Attributes.of(cost=[1, 1, 1]))
 
+    @pytest.mark.parametrize("scaling", ["whiten", "standardize", "raw"])
+    def test_classes_with_equal_attributes_have_equal_rows_to_the_last_bit(self, scaling, rng):
+        for n_classes in range(10, 60):
+            freq, diff = rng.uniform(0.01, 1, (2, n_classes))
+            freq[4:], diff[4:] = freq[4], diff[4]
+            D = build_dictionary(Attributes.of(freq=freq, diff=diff), scaling=scaling).values
+            assert (D[4:] == D[4]).all()
+            assert (D[4] != D[3]).any()
+
     def test_scaling_is_one_of_three(self, table):
         with pytest.raises(InputError, match="scaling is 'pca'; it must be 'whiten', 'standardize' or 'raw'"):
             build_dictionary(table, scaling="pca")

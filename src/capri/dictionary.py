@@ -109,7 +109,7 @@ def build_dictionary(
     """D from a table of attributes; `basis` names functions of `BASIS`, or maps your own names to functions."""
     raw, columns = _raw_columns(attributes, _functions(basis), floor)
     centre, transform = _scaling(raw, columns, scaling)
-    values = (raw - centre) @ transform
+    values = raw if scaling == "raw" else _row_by_row(raw - centre, transform)
     if intercept:
         values = np.column_stack([np.ones(len(raw)), values])
         columns = (INTERCEPT, *columns)
@@ -199,6 +199,11 @@ def _signed(directions: NDArray[np.float64]) -> NDArray[np.float64]:
     size = np.abs(directions)
     first = np.argmax(size > 0.618 * size.max(axis=1, keepdims=True), axis=1)
     return directions * np.sign(directions[np.arange(len(directions)), first])[:, None]
+
+
+def _row_by_row(rows: NDArray[np.float64], transform: NDArray[np.float64]) -> NDArray[np.float64]:
+    """rows @ transform, but equal rows stay equal to the last bit, which BLAS does not promise."""
+    return np.column_stack([(rows * column).sum(axis=1) for column in transform.T])
 
 
 def _block(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:

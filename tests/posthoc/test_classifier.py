@@ -29,7 +29,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from capri import CAPClassifierCV, InputError
+from capri import CAPClassifierCV, InputError, LogitAdjuster
 from capri.posthoc.classifier import _scores
 
 FOLDS = "a sample of weight 0 still takes a place in a fold, as in scikit-learn's own TunedThresholdClassifierCV"
@@ -273,6 +273,17 @@ class TestFoldResults:
         ]
         np.testing.assert_allclose(results["before_plain"], plain)
         assert results["after_balanced"].mean() < results["before_balanced"].mean()
+
+    def test_are_tuned_without_the_fold_that_they_judge(self, data, fitted):
+        X, y = data
+        splits = list(StratifiedKFold(5).split(X, y))
+        p = [LogisticRegression().fit(X[train], y[train]).predict_proba(X[test]) for train, test in splits]
+        labels = [y[test] for _, test in splits]
+        adjuster = LogitAdjuster(scores="proba").fit(
+            np.concatenate(p[1:]), np.concatenate(labels[1:]), class_counts=np.bincount(y)
+        )
+        balanced = 1 - balanced_accuracy_score(labels[0], adjuster.predict(p[0]))
+        assert fitted.cv_results_["after_balanced"][0] == pytest.approx(balanced)
 
     @pytest.mark.parametrize("objective", ["err[rare]", "few", "weighted", "worst_group"])
     def test_know_names_counts_weights_and_groups(self, data, objective):

@@ -125,6 +125,15 @@ def test_envelopes_hold_the_predicted_class_of_every_t(compiled, seed):
             assert (after[own][passed - 1] if passed else first[i]) == expected[i]
 
 
+@both
+def test_a_class_that_leads_at_one_point_only_is_not_on_the_envelope(compiled):
+    scores, g = np.array([[0.0, 1.0, 2.0], [0.0, 1.5, 2.0]]), np.array([1.0, 0.0, -1.0])
+    sizes = np.empty(2, np.int64)
+    kernel = pick(_kernels.envelope_sizes, compiled)
+    kernel(scores, np.array([0, 1, 2]), np.ones(3), np.zeros(3), g, sizes)
+    assert sizes.tolist() == [2, 3]  # all three lines of the first meet at t = −1
+
+
 def test_the_envelope_of_one_sample_in_plain_python_is_the_compiled_one():
     for seed in range(20):
         scores, _, m, l, _, g = random_line(seed, n=1, k=7, multipliers=False)

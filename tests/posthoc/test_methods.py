@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from capri import InputError, exact_line_search
 from capri.attributes import frequency
-from capri.posthoc.methods import METHODS, Task, tune
+from capri.posthoc.methods import METHODS, Task, _temperatures, tune
 from capri.posthoc.problem import Problem
 from capri.posthoc.search import MULTIPLIER_LIMIT
 
@@ -48,6 +48,12 @@ class TestTemperatures:
         for other in np.linspace(0, 0.6, 25):
             m = np.minimum((pi.max() / pi) ** other, MULTIPLIER_LIMIT)
             assert worth.value <= problem.worth(m, np.zeros(5)).value + 1e-12
+
+    def test_temperatures_are_capped_as_all_multipliers_are(self, tail_of):
+        task = task_of(tail_of(imbalance=500.0))
+        pi = task.known["freq"]
+        assert ((pi.max() / pi) ** 0.6).max() > 5
+        np.testing.assert_allclose(_temperatures(task, 0.6), np.minimum((pi.max() / pi) ** 0.6, 5))
 
     @pytest.mark.parametrize("objective", ["balanced", "worst", "macro_f1"])
     def test_vs_is_at_least_as_good_as_logit_adjustment(self, tail, objective):
@@ -111,11 +117,12 @@ class TestCap:
         assert np.linalg.norm(strong) < 0.1 * np.linalg.norm(weak)
 
     def test_equal_rows_of_attributes_get_equal_offsets(self, tail_of):
-        tail = tail_of(n_classes=13)
-        tail.counts[[4, 9, 12]] = tail.counts[6]
-        tuned, _ = tune(task_of(tail, pooling=None, measure_diff=False), "cap")
-        assert tuned.l[6] != tuned.l[0]
-        assert (tuned.l[[4, 9, 12]] == tuned.l[6]).all()
+        for n_classes in (13, 19, 21):
+            tail = tail_of(n_classes=n_classes, per_class=5)
+            tail.counts[6:] = tail.counts[6]
+            tuned, _ = tune(task_of(tail, pooling=None, measure_diff=False), "cap")
+            assert tuned.l[6] != tuned.l[0]
+            assert (tuned.l[6:] == tuned.l[6]).all()
 
     def test_attributes_that_tell_nothing_leave_offsets_to_pooling(self, tail_of):
         tail = tail_of(imbalance=1.0)  # equal counts

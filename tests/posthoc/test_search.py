@@ -7,7 +7,7 @@ import pytest
 
 from capri.posthoc.line import trace
 from capri.posthoc.problem import Problem, Worth
-from capri.posthoc.search import MULTIPLIER_LIMIT, Space, exact_search, line_step
+from capri.posthoc.search import MULTIPLIER_LIMIT, Space, _limits, exact_search, line_step
 
 
 def test_worth_compares_by_violation_first_and_beyond_rounding():
@@ -108,13 +108,24 @@ class TestSearch:
         assert found.m.max() <= MULTIPLIER_LIMIT
         assert (found.m != 1).any()
 
-    def test_classes_with_equal_rows_get_equal_offsets_to_the_last_bit(self, rng, tail_of):
-        tail = tail_of(n_classes=19, per_class=6)
-        columns = rng.normal(size=(19, 6))
-        columns[[3, 11, 18]] = columns[7]
-        found = exact_search(Problem(tail.scores, tail.y), Space.of(columns), max_rounds=2)
-        assert found.l[7] != 0
-        assert (found.l[[3, 11, 18]] == found.l[7]).all()
+    def test_limits_are_where_the_first_multiplier_reaches_its_own(self, rng):
+        for _ in range(20):
+            m, h = rng.uniform(0.3, 4, 6), rng.normal(size=6) * (rng.uniform(size=6) < 0.7)
+            h[0] = 1.0
+            low, high = _limits(m, h)
+            assert low < 0 < high
+            for t in (low, high):
+                inside, outside = m + 0.999 * t * h, m + 1.001 * t * h
+                assert inside.min() > 1 / MULTIPLIER_LIMIT
+                assert inside.max() < MULTIPLIER_LIMIT
+                assert outside.min() < 1 / MULTIPLIER_LIMIT or outside.max() > MULTIPLIER_LIMIT
+        assert _limits(np.ones(6), np.zeros(6)) == (-np.inf, np.inf)
+
+    def test_classes_with_equal_rows_get_equal_offsets_to_the_last_bit(self, rng):
+        columns = np.tile(rng.normal(size=8), (19, 1))  # so many that a matrix product would sum some in another order
+        for w in rng.normal(size=(20, 16)):
+            m, l = Space.of(columns, columns).adjustment(w)
+            assert len(set(l)) == len(set(m)) == 1
 
     def test_a_space_without_directions_stays_where_it_is(self, tail):
         found = exact_search(Problem(tail.scores, tail.y), Space.of(np.zeros((5, 0))))

@@ -39,6 +39,14 @@ class TestGradients:
         assert surrogate.gradient(m, l)[0] > free.gradient(m, l)[0] + 0.1
         self.agrees(surrogate, m, l, of)
 
+    def test_limits_are_moved_from_hard_to_soft_errors(self, tail):
+        limits = ["plain <= baseline", "worst <= baseline", "err[0] <= baseline + 0.1"]
+        held, free = Surrogate(pose(tail, "sdev", constraints=limits)), Surrogate(pose(tail, "sdev"))
+        neutral = np.ones(5), np.zeros(5)
+        assert held.gradient(*neutral)[0] == pytest.approx(free.gradient(*neutral)[0])  # met at the start
+        soft = free.errors(*neutral)
+        assert [limit for _, limit in held.limits] == pytest.approx([soft.mean(), soft.max(), soft[0] + 0.1])
+
     def test_do_not_depend_on_the_size_of_blocks(self, tail, rng, monkeypatch):
         m, l = np.ones(5), rng.normal(size=5)
         whole = Surrogate(pose(tail)).gradient(m, l)
