@@ -16,6 +16,7 @@ import tracemalloc
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -27,6 +28,7 @@ from capri.attributes import difficulty, frequency
 from capri.posthoc.line import choose, trace
 from capri.posthoc.methods import Task, tune
 from capri.posthoc.problem import Problem
+from capri.posthoc.search import Space, exact_search
 
 Rows = list[tuple[str, str, float, str]]
 
@@ -185,7 +187,7 @@ def fits(quick: bool) -> Rows:
     return rows
 
 
-def timed(function: Callable[[], float]) -> tuple[float, float]:
+def timed(function: Callable[[], Any]) -> tuple[Any, float]:
     """Value, and seconds it took."""
     start = time.perf_counter()
     value = function()
@@ -198,12 +200,28 @@ def growth(quick: bool) -> Rows:
     base = 0.0
     for n, k in [(5_000, 100), (50_000, 100), (5_000, 1_000)] + ([] if quick else [(200_000, 1_000)]):
         scores, y, counts = long_tailed_scores(n, k)
-        repeats = max(3, min(20, int(1e9 / (n * k))))
+        repeats = min(20, int(2e9 / (n * k)))
         seconds, _ = interleaved(line_of(Problem(scores, y), np.log(frequency(counts))), lambda: None, repeats)
         cost = seconds / (n * k)
         base = base or cost
         note = f"{n * k * repeats:.1e} scores in all; N=5,000 K=100 is 1"
         rows.append((f"time per score of a line, N={n:,} K={k:,}", note, cost / base, ""))
+    return rows + growth_in_directions()
+
+
+def growth_in_directions(n: int = 5_000, k: int = 100) -> Rows:
+    """Time of a search per direction of W as their number M grows."""
+    scores, y, _ = long_tailed_scores(n, k)
+    problem, rng = Problem(scores, y), np.random.default_rng(0)
+    rows: Rows = []
+    base = 0.0
+    for m in (4, 16, 64):
+        space = Space.of(rng.normal(size=(k, m)))
+        found, seconds = timed(lambda space=space: exact_search(problem, space, max_rounds=1))
+        base = base or seconds / m
+        rows.append(
+            (f"time per direction of one round, M={m}", f"{found.lines} lines; M=4 is 1", seconds / m / base, "")
+        )
     return rows
 
 
