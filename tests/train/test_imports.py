@@ -6,7 +6,10 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("module", ["capri", "capri.data", "capri.data.cifar", "capri.train.cli", "capri.train.config"])
+@pytest.mark.parametrize(
+    "module",
+    ["capri", "capri.data", "capri.data.cifar", "capri.train.cli", "capri.train.cli_search", "capri.train.config"],
+)
 def test_light_modules_leave_torch_alone(module):
     code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'lightning' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -17,7 +17,7 @@ from capri.train.search_runner import _network, make_data
 
 def config(root, out, epochs=2):
     values = {"data.root": root, "data.imbalance": 5, "trainer.max_epochs": epochs, "trainer.batch_size": 32,
-              "trainer.accelerator": "cpu"}  # fmt: skip
+              "trainer.accelerator": "cpu", "trainer.limit_train_batches": 2}  # fmt: skip
     return resolve(out=str(out), assignments=[f"{name}={value}" for name, value in values.items()])
 
 

@@ -6,10 +6,17 @@ if TYPE_CHECKING:
     from capri.models.heads import LinearHead, MLPHead
     from capri.models.resnet32 import ResNet32
     from capri.models.resnet50 import ResNet50
+    from capri.models.simsiam import SimSiam
 
-__all__ = ["LinearHead", "MLPHead", "ResNet32", "ResNet50"]
+__all__ = ["LinearHead", "MLPHead", "ResNet32", "ResNet50", "SimSiam"]
 
-_HOMES = {"LinearHead": "heads", "MLPHead": "heads", "ResNet32": "resnet32", "ResNet50": "resnet50"}
+_HOMES = {
+    "LinearHead": "heads",
+    "MLPHead": "heads",
+    "ResNet32": "resnet32",
+    "ResNet50": "resnet50",
+    "SimSiam": "simsiam",
+}
 
 
 def __getattr__(name: str) -> Any:

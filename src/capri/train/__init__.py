@@ -7,15 +7,35 @@ if TYPE_CHECKING:
     from capri.train.losses import ParametricCrossEntropy, parametric_cross_entropy
     from capri.train.module import Classifier
     from capri.train.runner import run
+    from capri.train.search import Search
+    from capri.train.search_config import SearchRun
+    from capri.train.search_runner import retrain, search_and_retrain
+    from capri.train.strategy_map import StrategyMap
 
-__all__ = ["Classifier", "Config", "ParametricCrossEntropy", "parametric_cross_entropy", "run"]
+__all__ = [
+    "Classifier",
+    "Config",
+    "ParametricCrossEntropy",
+    "Search",
+    "SearchRun",
+    "StrategyMap",
+    "parametric_cross_entropy",
+    "retrain",
+    "run",
+    "search_and_retrain",
+]
 
 _HOMES = {
     "Classifier": "module",
     "Config": "config",
     "ParametricCrossEntropy": "losses",
+    "Search": "search",
+    "SearchRun": "search_config",
+    "StrategyMap": "strategy_map",
     "parametric_cross_entropy": "losses",
+    "retrain": "search_runner",
     "run": "runner",
+    "search_and_retrain": "search_runner",
 }
 
 

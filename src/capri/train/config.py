@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from capri._checks import InputError
 from capri.train.presets import PRESETS
@@ -161,6 +161,21 @@ def resolve(
     assignments: Sequence[str] = (),
 ) -> Config:
     """Preset, then the file, then ``--set``: each over the one before."""
+    return resolve_as(Config, PRESETS, file, preset, out, assignments)
+
+
+C = TypeVar("C", bound=Config)
+
+
+def resolve_as(
+    kind: type[C],
+    presets: Mapping[str, Mapping[str, Any]],
+    file: str | Path | None,
+    preset: str | None,
+    out: str | None,
+    assignments: Sequence[str],
+) -> C:
+    """`resolve` for runs that know more than training."""
     given = _read(Path(file)) if file is not None else {}
     given = merge(given, parse_assignments(assignments))
     if preset is not None:
@@ -168,9 +183,9 @@ def resolve(
     if out is not None:
         given["out"] = out
     name = given.get("preset", "cpu")
-    if name not in PRESETS:
-        raise InputError(f"preset is {name!r}; it must be one of {', '.join(PRESETS)}.")
-    return build(Config, merge(PRESETS[name], given))
+    if name not in presets:
+        raise InputError(f"preset is {name!r}; it must be one of {', '.join(presets)}.")
+    return build(kind, merge(presets[name], given))
 
 
 def _read(path: Path) -> Mapping[str, Any]:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from capri._checks import InputError
-from capri.train.config import Config, LossConfig, _read
+from capri.train.config import Config, LossConfig, resolve_as
 from capri.train.presets import PRESETS
-from capri.train.settings import build, merge, option, parse_assignments
+from capri.train.settings import merge, option
 
 ATTRIBUTES = ("freq", "diff", "noise", "weights", "norm")
 PLAIN = ("identity",)
@@ -110,13 +110,10 @@ def resolve_search(
     assignments: Sequence[str] = (),
 ) -> SearchRun:
     """Preset, then the file, then ``--set``: each over the one before."""
-    given = merge(_read(Path(file)) if file is not None else {}, parse_assignments(assignments))
-    if preset is not None:
-        given["preset"] = preset
-    if out is not None:
-        given["out"] = out
-    name = given.get("preset", "cpu")
-    if name not in PRESETS:
-        raise InputError(f"preset is {name!r}; it must be one of {', '.join(PRESETS)}.")
-    base = merge({"out": "runs/search", "data": {"val_fraction": 0.2}}, PRESETS[name])
-    return build(SearchRun, merge(merge(base, SEARCH_PRESETS[name]), given))
+    return resolve_as(SearchRun, _all_presets(), file, preset, out, assignments)
+
+
+def _all_presets() -> dict[str, dict[str, Any]]:
+    """What all searches share, then the training preset, then what is the search's own."""
+    shared = {"out": "runs/search", "data": {"val_fraction": 0.2}}
+    return {name: merge(merge(shared, PRESETS[name]), own) for name, own in SEARCH_PRESETS.items()}
