@@ -14,7 +14,7 @@ from numba import get_num_threads, njit, prange, set_num_threads
 
 Array = Any  # Numba compiles for float32 and float64 scores alike
 
-PARALLEL_FROM = 2_000_000  # scores; below, a second thread brings little, and much waiting on a busy machine
+PARALLEL_FROM = 1_000_000  # scores; below, a second thread brings little, and much waiting on a busy machine
 
 
 @contextmanager

@@ -40,7 +40,7 @@ class Task:
     scaling: Scaling = "whiten"
     parameters: Parameters = "l"
     pooling: Pooling = "auto"
-    max_rounds: int = 10
+    max_rounds: int = 3
     seed: int = 0
     on_progress: Callable[[], None] = field(default=lambda: None)
 
@@ -113,17 +113,16 @@ def _cap(task: Task) -> Tuned:
 
 
 def _starts(task: Task, D: Dictionary, space: Space) -> list[Vector]:
-    """Zero, and where offsets may move the tuned line of logit adjustment and the smooth answer from there."""
-    zero = np.zeros(space.size)
+    """Where offsets may move, the tuned line of logit adjustment, or the smooth answer if frequencies are unknown."""
+    start, m = np.zeros(space.size), D.shape[1]
     if space.offsets.shape[1] == 0:
-        return [zero]
-    line = zero.copy()
+        return [start]
     if "freq" in task.known:
         tuned = _on_line(task, task.log_frequency)
-        line[: D.shape[1]] = np.linalg.lstsq(D.values, tuned.l - tuned.l.mean(), rcond=None)[0]
-    smooth = zero.copy()
-    smooth[: D.shape[1]] = minimise_offsets(task.problem, D.values, line[: D.shape[1]], max_iterations=15)
-    return [line, smooth]
+        start[:m] = np.linalg.lstsq(D.values, tuned.l - tuned.l.mean(), rcond=None)[0]
+    else:
+        start[:m] = minimise_offsets(task.problem, D.values, start[:m], max_iterations=15)
+    return [start]
 
 
 def _cap_pooled(task: Task) -> Tuned:
