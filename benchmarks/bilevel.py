@@ -1,12 +1,11 @@
 """What an outer step costs, as ratios to one plain training step in the same run.
 
-    python benchmarks/bilevel.py [--repeats 7] [--batch 128] [--heavy]    # fills benchmarks/results/bilevel.json
-    python benchmarks/bilevel.py --render                                 # writes the table into docs/bilevel.md
+    python benchmarks/bilevel.py [--repeats 7] [--batch 128]    # fills benchmarks/results/bilevel.json
+    python benchmarks/bilevel.py --render                       # writes the table into docs/bilevel.md
 
 ResNet-32 on random images of CIFAR's size. Time is CPU time of the process, the median over repeats that take turns, so
-that a busy machine slows all alike; peak memory is what torch's allocator reports for a fresh process of each kind.
-`--heavy` measures AutoBalance's setting as configured (10 + 10 batches, 5 terms of double backward) in full; without it
-one batch pair is measured and the ten are counted.
+that a busy machine slows all alike; peak memory is the rise in resident memory of a fresh process of each kind.
+AutoBalance's setting is measured as configured: an outer step of 10 + 10 batches with 5 terms of double backward, once.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import resource
 import subprocess
 import sys
 import time
@@ -30,7 +28,7 @@ from capri.train.hypergradient import (
     InverseHessianSettings,
     LogitMap,
     ParametricLoss,
-    hessian_product,
+    hessian_products,
     neumann_series,
     outer_gradient,
 )
@@ -71,7 +69,7 @@ class Setting:
         theta = tuple(self.model.parameters())
         g = torch.autograd.grad(F.cross_entropy(self.model(self.val[0]), self.val[1]), theta)
         at = LogitMap(self.model, self.train[0])
-        v = neumann_series(lambda t: hessian_product(at, lambda o: self.loss.losses(o, self.train[1]), t), g, 5, 1.0)
+        v = neumann_series(hessian_products(at, lambda o: self.loss.losses(o, self.train[1])), g, 5, 1.0)
         loss = self.loss.losses(self.model(self.train[0]), self.train[1]).mean()
         slope = torch.autograd.grad(loss, theta, create_graph=True)
         torch.autograd.grad(sum((a * b).sum() for a, b in zip(slope, v, strict=True)), self.loss.alpha)
@@ -139,26 +137,30 @@ def peak(kind: str, batch: int) -> float:
 
 
 def measure_peak(kind: str, batch: int) -> None:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = resident("VmRSS")
     setting = Setting(batch)
     for _ in range(2):
         setting.plain()
         if kind != "plain":
             setting.optimizer.zero_grad()
             KINDS[kind](setting)
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+    print(resident("VmHWM") - before)
 
 
-def main(batch: int, repeats: int, heavy: bool) -> None:
+def resident(what: str) -> float:
+    """Resident megabytes now (VmRSS) or at most so far (VmHWM), as Linux counts them."""
+    found = re.search(rf"{what}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found
+    return int(found[1]) / 1024
+
+
+def main(batch: int, repeats: int) -> None:
     torch.set_num_threads(1)
     seconds = times(batch, repeats)
     unit = seconds["plain"]
     ratios = {name: s / unit for name, s in seconds.items()}
-    pair = ratios["outer, AutoBalance with 1+1 batches"]
-    ten = AUTOBALANCE_BATCHES * pair
-    if heavy:
-        setting = Setting(batch)
-        ten = cpu_seconds(lambda: [setting.autobalance() for _ in range(AUTOBALANCE_BATCHES)]) / unit
+    setting = Setting(batch)
+    ten = cpu_seconds(lambda: [setting.autobalance() for _ in range(AUTOBALANCE_BATCHES)]) / unit
     ratios["outer, AutoBalance as configured (10+10 batches)"] = ten
     epochs = {
         f"search epoch, outer step every {EVERY} (identity)": epoch_ratio(batch),
@@ -196,7 +198,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--heavy", action="store_true")
     parser.add_argument("--peak", choices=list(KINDS), help=argparse.SUPPRESS)
     parser.add_argument("--render", action="store_true")
     given = parser.parse_args()
@@ -205,4 +206,4 @@ if __name__ == "__main__":
     elif given.render:
         render()
     else:
-        main(given.batch, given.repeats, given.heavy)
+        main(given.batch, given.repeats)

@@ -50,10 +50,10 @@ def test_runs_become_a_table_with_commands_and_curves(tmp_path, page, capsys):
     assert (
         "| cifar10-lt | ce | cpu | 29.76 % | 12.50 % | 75.00 % | 40 | 1 h 23 min | 1 | 0 | `0123456789` with changes |"
     ) in lines
-    assert "capri train --preset cpu --out results/cifar10-lt-ce-seed0" in lines
+    assert "capri train --preset cpu --out results/train/cifar10-lt-ce-seed0" in lines
     assert (
         "capri train --preset cpu --set seed=3 --set loss.strategy=la --set schedule.milestones=[1,2] "
-        "--out results/cifar10-lt-la-seed3"
+        "--out results/train/cifar10-lt-la-seed3"
     ) in lines
     assert "![Learning curves: cifar10-lt, la, seed 3](figures/cifar10-lt-la-seed3.png)" in lines
     assert (page.parent / "figures/cifar10-lt-ce-seed0.png").exists()

@@ -16,7 +16,7 @@ from capri.attributes import difficulty
 from capri.policy import Policy
 from capri.train import cli_search, search_runner
 from capri.train.checkpoints import load_checkpoint
-from capri.train.search import Search, validation_stream
+from capri.train.search import Search, ThinValidationWarning, validation_stream
 from capri.train.search_config import resolve_search
 
 app = Typer()
@@ -205,7 +205,7 @@ def test_an_exploding_strategy_stops_and_the_last_good_one_stays(settings, tmp_p
     assert result.exit_code == 2
     assert "the strategy diverged in epoch" in result.output
     assert "search.limit is 4" in result.output
-    assert "are intact" in result.output
+    assert "the checkpoint of the epoch before is intact; there was no strategy yet" in result.output
     assert load_checkpoint(out / "search/checkpoints/last.ckpt")["epoch"] >= 1
     assert np.isfinite(trajectory(out / "search")["objective"]).all()
 
@@ -223,6 +223,22 @@ def test_a_loss_that_is_not_finite_is_named_at_once(settings, tmp_path, monkeypa
         run_search(settings, tmp_path / "run")
     assert load_checkpoint(tmp_path / "run/checkpoints/last.ckpt")["epoch"] == 3
     assert np.isfinite(Policy.load(tmp_path / "run/policy.json").strategy.l).all()
+
+
+def test_difficulty_from_a_handful_of_samples_is_warned_of(settings, tmp_path):
+    with pytest.warns(ThinValidationWarning, match="fewer than 5 validation samples in 4 of 6 classes"):
+        run_search(settings, tmp_path / "run", "data.imbalance=60", "trainer.max_epochs=3")
+
+
+def test_a_search_shorter_than_the_training(settings, tmp_path):
+    config = resolve_search(
+        preset="features", out=str(tmp_path), assignments=[*settings, "search.epochs=3", "trainer.max_epochs=4"]
+    )
+    summary = search_runner.search_and_retrain(config)
+    assert summary["retrain"]["epochs"] == 4
+    assert len((tmp_path / "search" / "metrics.csv").read_text().splitlines()) == 1 + 3
+    with pytest.raises(InputError, match=r"search\.warmup_epochs is 2 of 2 epochs"):
+        resolve_search(preset="features", assignments=[*settings, "search.epochs=2"])
 
 
 def test_a_class_without_validation_samples(settings, tmp_path):

@@ -178,7 +178,7 @@ def inverse_hessian_product(
 
         return conjugate_gradients(curvature, g, settings.iterations, settings.tolerance)
     if settings.method == "neumann":
-        return neumann_series(lambda v: hessian_product(network, losses, v), g, settings.terms, settings.step)
+        return neumann_series(hessian_products(network, losses), g, settings.terms, settings.step)
     raise InputError(f"method is {settings.method!r}; it must be 'identity', 'ggn-cg' or 'neumann'.")
 
 
@@ -190,10 +190,11 @@ def gauss_newton_product(network: LogitMap, losses: LogitLosses, v: Vector) -> V
     return network.vjp(curved)
 
 
-def hessian_product(network: LogitMap, losses: LogitLosses, v: Vector) -> Vector:
-    """H v, by differentiating a gradient."""
-    gradient = torch.autograd.grad(losses(network()).mean(), network.parameters, create_graph=True)
-    return torch.autograd.grad(_dot(gradient, v), network.parameters, materialize_grads=True)
+def hessian_products(network: LogitMap, losses: LogitLosses) -> Callable[[Vector], Vector]:
+    """v ↦ H v, by differentiating a gradient whose graph is built once and serves all products."""
+    theta = network.parameters
+    gradient = torch.autograd.grad(losses(network()).mean(), theta, create_graph=True)
+    return lambda v: torch.autograd.grad(_dot(gradient, v), theta, retain_graph=True, materialize_grads=True)
 
 
 def conjugate_gradients(product: Callable[[Vector], Vector], g: Vector, iterations: int, tolerance: float) -> Vector:

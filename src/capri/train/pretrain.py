@@ -111,6 +111,8 @@ def pretrain(config: Config, *, resume: bool = False) -> dict[str, Any]:
     last = folder / "checkpoints" / "last.ckpt"
     if config.data.name not in ("cifar10-lt", "cifar100-lt", "imagenet-lt"):
         raise InputError(f"data.name is {config.data.name!r}; views are made of images: use cifar10-lt or another.")
+    if config.trainer.devices * config.trainer.num_nodes > 1:
+        raise InputError("pretraining runs on one device; set trainer.devices=1.")
     if last.exists() and not resume:
         raise InputError(f"{folder} holds a run already; go on with --resume, or choose another folder with --out.")
     write_atomically(folder / "config.toml", config.to_toml().encode())

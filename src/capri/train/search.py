@@ -10,6 +10,7 @@ plain search (AutoBalance) is the same with identity attributes.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,6 +32,12 @@ from capri.train.outer_objective import OuterObjective, class_sums
 from capri.train.search_config import PLAIN, SearchConfig, SearchRun
 from capri.train.strategy_map import Dictionaries, StrategyMap, StrategyTensors
 from capri.train.trajectory import Trajectory
+
+THIN = 5  # validation samples of a class below which its measured error says little
+
+
+class ThinValidationWarning(UserWarning):
+    """Classes have too few validation samples to say how hard they are."""
 
 
 class MovingLoss(nn.Module):
@@ -110,7 +117,7 @@ class Search(Classifier):
         if not torch.isfinite(loss):
             raise FloatingPointError(
                 f"the training loss is {loss.item()} in epoch {self.current_epoch + 1}, step {batch_idx + 1}. Lower "
-                f"optimizer.lr ({self.optimizer.lr}) or search.lr ({self.settings.lr}); {_INTACT}"
+                f"optimizer.lr ({self.optimizer.lr}) or search.lr ({self.settings.lr}); {self._kept()}"
             )
         optimizer: Any = self.optimizers()
         optimizer.zero_grad()
@@ -167,8 +174,16 @@ class Search(Classifier):
             )
             raise FloatingPointError(
                 f"the strategy diverged in epoch {self.current_epoch + 1}: {what}. Lower search.lr "
-                f"({self.settings.lr}), raise search.every or warm up longer; {_INTACT}"
+                f"({self.settings.lr}), raise search.every or warm up longer; {self._kept()}"
             )
+
+    def _kept(self) -> str:
+        """What is on disk when an epoch breaks off."""
+        if self.current_epoch == 0:
+            return "it was the first epoch, and nothing is kept of it."
+        if self.current_epoch <= self.settings.warmup_epochs:
+            return "the checkpoint of the epoch before is intact; there was no strategy yet."
+        return "the checkpoint and policy.json of the epoch before are intact."
 
     def _rate(self) -> float:
         """The inner learning rate as a share of its highest."""
@@ -201,6 +216,15 @@ class Search(Classifier):
 
     def _measured(self, errors: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
         """Attributes that need a trained network."""
+        thin = int((self.outer.counts < THIN).sum())
+        if "diff" in self.settings.attributes and 2 * thin > len(errors):
+            warnings.warn(
+                f"diff is measured on fewer than {THIN} validation samples in {thin} of {len(errors)} classes, and the "
+                "search goes by the same samples: it may fit them and not the classes. Validate on more, or take "
+                'search.attributes=["freq"].',
+                ThinValidationWarning,
+                stacklevel=2,
+            )
         return {"diff": difficulty(errors, self.outer.counts.numpy()), "norm": last_layer_norms(self.model)}
 
     def _make_map(self) -> None:
@@ -281,9 +305,6 @@ class Search(Classifier):
         self._make_map()
         assert self.outer_optimizer is not None
         self.outer_optimizer.load_state_dict(state["optimizer"])
-
-
-_INTACT = "the checkpoint and policy.json of the epoch before are intact."
 
 
 def validation_stream(data: SplitsDataModule, size: int) -> Iterator[Batch]:

@@ -29,6 +29,7 @@ class SearchConfig:
     objective: str = option("balanced", "on validation, any of the core's on class errors, as in cvar:0.2")
     class_loss: Literal["auto", "ce", "error"] = option("auto", "smooth class error: cross-entropy, or 1 − p")
     weights: tuple[float, ...] = option((), "test-time importance per class, for weighted")
+    epochs: int = option(0, "of the search; 0: trainer.max_epochs, as in retraining")
     warmup_epochs: int = option(5, "epochs before the strategy moves; diff is measured at their end")
     every: int = option(5, "inner steps per outer step")
     batch_size: int = option(0, "validation samples per outer step; 0: as in training")
@@ -61,18 +62,24 @@ class SearchRun(Config):
             raise InputError(
                 f"search.attributes is {list(s.attributes)}; give some of {', '.join(ATTRIBUTES)}, or identity alone."
             )
-        for name, low in (("warmup_epochs", 0), ("every", 1), ("batch_size", 0), ("lr", 0), ("iterations", 1)):
+        least = {"epochs": 0, "warmup_epochs": 0, "every": 1, "batch_size": 0, "lr": 0, "iterations": 1}
+        for name, low in least.items():
             if not getattr(s, name) >= low:
                 raise InputError(f"search.{name} is {getattr(s, name)}; it must be at least {low}.")
-        if s.warmup_epochs >= self.trainer.max_epochs:
+        if s.warmup_epochs >= self.search_epochs:
             raise InputError(
-                f"search.warmup_epochs is {s.warmup_epochs} of trainer.max_epochs {self.trainer.max_epochs}: nothing "
-                "is left to search in; lower it or train longer."
+                f"search.warmup_epochs is {s.warmup_epochs} of {self.search_epochs} epochs: nothing is left to search "
+                "in; lower it, or raise search.epochs (or trainer.max_epochs where that is 0)."
             )
         if self.loss != LossConfig():
             raise InputError("the section loss is what a search finds; start it with search.tau, and leave loss out.")
         if self.trainer.devices * self.trainer.num_nodes > 1:
             raise InputError("the search runs on one device; set trainer.devices=1. Retraining takes as many as given.")
+
+    @property
+    def search_epochs(self) -> int:
+        """Epochs of the search itself."""
+        return self.search.epochs or self.trainer.max_epochs
 
     def training(self, **changes: Any) -> Config:
         """The same run without the search, with changes."""
@@ -82,7 +89,7 @@ class SearchRun(Config):
 
 #: On top of the training presets: 20 % of each class validates, and how long the warm-up is.
 SEARCH_PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "cpu": {"search": {"warmup_epochs": 5}},
+    "cpu": {"search": {"epochs": 12, "warmup_epochs": 5}},
     "paper": {
         "search": {
             "warmup_epochs": 120,

@@ -63,8 +63,8 @@ def search(config: SearchRun, *, resume: bool = False) -> dict[str, Any]:
     module = Search(_network(config, data.splits), config, data)
     recorder = Recorder(folder, data.generator)
     # Gradients are clipped by the module itself: Lightning leaves manual optimisation alone.
-    settings = replace(config, trainer=replace(config.trainer, gradient_clip=0.0))
-    trainer = make_trainer(settings, recorder)
+    settings = replace(config.trainer, gradient_clip=0.0, max_epochs=config.search_epochs)
+    trainer = make_trainer(config.training(trainer=settings), recorder)
     trainer.callbacks.insert(0, _PolicyWriter(folder, config))  # type: ignore[attr-defined]
     print(_describe(config, data), flush=True)
     with warnings.catch_warnings():
@@ -158,7 +158,7 @@ def _describe(config: SearchRun, data: Any) -> str:
         f"{config.data.name}: {len(splits.train):,} training samples ({counts.max():,} … {counts.min():,} per class, "
         f"{splits.n_classes} classes), {len(splits.val):,} validation ({splits.protocol})\n"
         f"search of {' and '.join(s.parts)} by {' and '.join(s.attributes)} for {s.objective} ({s.hessian}), "
-        f"warm-up {s.warmup_epochs} of {config.trainer.max_epochs} epochs, seed {config.seed} → {config.out}"
+        f"warm-up {s.warmup_epochs} of {config.search_epochs} epochs, seed {config.seed} → {config.out}"
     )
 
 
