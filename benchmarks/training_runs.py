@@ -1,6 +1,6 @@
 """The table of reference runs in docs/training.md, from what the runs left behind.
 
-    python benchmarks/training_runs.py [results/cifar10-lt-* …]
+    python benchmarks/training_runs.py [results/train/cifar10* …]
 
 Reads each folder's summary.json, writes the table between the markers of the page and copies the learning curves to
 docs/figures. It trains nothing; the commands that did are in the table.
@@ -75,7 +75,7 @@ def render(folders: Sequence[Path], page: Path = PAGE) -> str:
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
         config = build(Config, summary["config"])
         rows.append(row(summary, config))
-        commands.append(command(config, f"results/{folder.name}"))
+        commands.append(command(config, f"results/train/{folder.name}"))
         figure = page.parent / "figures" / f"{folder.name}.png"
         figure.parent.mkdir(exist_ok=True)
         shutil.copyfile(folder / "curves.png", figure)
@@ -106,5 +106,7 @@ def main(folders: Sequence[Path], page: Path = PAGE) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="*", type=Path, help="runs; all of results/cifar10-lt-* where none is given")
-    main(parser.parse_args().folders or sorted(RESULTS.glob("cifar10-lt-*")))
+    parser.add_argument("folders", nargs="*", type=Path, help="runs; all of CIFAR in results/train where none is given")
+    main(
+        parser.parse_args().folders or sorted(f for f in RESULTS.glob("train/cifar*-seed*") if "features" not in f.name)
+    )

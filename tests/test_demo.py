@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from capri import Strategy, demo
+import capri
+from capri import Strategy, demo, packs
 from capri.__main__ import main
 from capri.cli import _app
 
@@ -16,7 +17,7 @@ UNTUNED = {name: demo.METHODS[name] for name in ("as trained", "LA, τ = 1")}
 
 @pytest.fixture(scope="module")
 def splits():
-    return list(demo.long_tailed_digits(2))
+    return [demo.long_tailed_digits(seed) for seed in range(2)]
 
 
 def test_splits_are_long_tailed_and_disjoint_in_their_use(splits):
@@ -30,9 +31,20 @@ def test_splits_are_long_tailed_and_disjoint_in_their_use(splits):
 
 
 def test_splits_are_drawn_the_same_each_time(splits):
-    again = next(demo.long_tailed_digits(1))
+    again = demo.long_tailed_digits(0)
     np.testing.assert_array_equal(again.test_y, splits[0].test_y)
     np.testing.assert_allclose(again.test_scores, splits[0].test_scores, atol=1e-6)
+
+
+def test_packs_are_halved_by_class():
+    split = demo.DATASETS["cifar10-lt"].split(3)
+    assert (np.bincount(split.val_y) == 500).all()
+    assert (np.bincount(split.test_y) == 500).all()
+    everything = np.concatenate([split.val_scores, split.test_scores])
+    assert len(np.unique(everything, axis=0)) > 9990  # no image is in both halves
+    assert packs.load("cifar10-lt").card["config"]["seed"] == 0
+    with pytest.raises(capri.InputError, match="there is no pack 'mnist'; there are cifar10"):
+        packs.load("mnist")
 
 
 def test_logit_adjustment_helps_the_tail_it_was_made_for():
@@ -74,7 +86,8 @@ class TestCommand:
         assert (tmp_path / "class_errors.png").read_bytes().startswith(b"\x89PNG")
         rows = (tmp_path / "table.md").read_text().splitlines()
         assert rows[0] == "| method | balanced | sdev | cvar:0.2 | quantile:0.2 | weighted |"
-        assert len([row for row in rows if row.startswith("|")]) == 2 + len(demo.METHODS)
+        assert len([row for row in rows if row.startswith("|")]) == 2 + len(demo.METHODS) + 2 + 3
+        assert any(row.startswith("| CAP, pooled − LA, tuned |") for row in rows)
 
     def test_shows_a_row_that_is_added_to_the_methods(self, tmp_path, monkeypatch):
         def half(split, objective):
@@ -91,7 +104,7 @@ class TestCommand:
         with pytest.raises(SystemExit) as ended:
             main()
         assert ended.value.code == 2
-        assert capsys.readouterr().err.startswith("capri: --data is 'letters'; there are digits")
+        assert capsys.readouterr().err.startswith("capri: --data is 'letters'; there are cifar10-lt")
 
     def test_without_its_libraries_says_what_to_install(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "capri.cli", None)

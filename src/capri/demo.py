@@ -7,8 +7,8 @@ over splits. New rows go into `METHODS`, new data into `DATASETS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,6 +32,10 @@ class Split:
     train_counts: NDArray[np.float64]
     class_names: tuple[str, ...]
     weights: NDArray[np.float64]
+
+    def weighted(self, weights: NDArray[np.float64] | None) -> Split:
+        """The same under other test-time weights, if any are given."""
+        return self if weights is None else replace(self, weights=weights)
 
     def test_errors(self, strategy: Strategy) -> NDArray[np.float64]:
         """Class errors on test."""
@@ -81,7 +85,7 @@ METHODS: dict[str, Method] = {
 }
 
 
-def long_tailed_digits(n_splits: int, imbalance: float = 30.0) -> Iterator[Split]:
+def long_tailed_digits(seed: int, imbalance: float = 30.0) -> Split:
     """Handwritten digits made rare one by one (90 training images of '0' down to 3 of '9'), logistic regression."""
     from sklearn.datasets import load_digits
     from sklearn.linear_model import LogisticRegression
@@ -90,37 +94,53 @@ def long_tailed_digits(n_splits: int, imbalance: float = 30.0) -> Iterator[Split
 
     X, y = load_digits(return_X_y=True)
     sizes = np.floor(90 * imbalance ** (-np.arange(10) / 9)).astype(int)
-    for seed in range(n_splits):
-        rng = np.random.default_rng(seed)
-        order = [rng.permutation(np.flatnonzero(y == k)) for k in range(10)]
-        train = np.concatenate([index[:size] for index, size in zip(order, sizes, strict=True)])
-        held = [index[90:] for index in order]
-        val = np.concatenate([index[::2] for index in held])
-        test = np.concatenate([index[1::2] for index in held])
-        model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500)).fit(X[train], y[train])
-        yield Split(
-            model.decision_function(X[val]),
-            y[val].astype(np.int64),
-            model.decision_function(X[test]),
-            y[test].astype(np.int64),
-            sizes.astype(np.float64),
-            tuple("0123456789"),
-            rng.uniform(size=10),
-        )
+    rng = np.random.default_rng(seed)
+    order = [rng.permutation(np.flatnonzero(y == k)) for k in range(10)]
+    train = np.concatenate([index[:size] for index, size in zip(order, sizes, strict=True)])
+    held = [index[90:] for index in order]
+    val = np.concatenate([index[::2] for index in held])
+    test = np.concatenate([index[1::2] for index in held])
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500)).fit(X[train], y[train])
+    return Split(
+        model.decision_function(X[val]),
+        y[val].astype(np.int64),
+        model.decision_function(X[test]),
+        y[test].astype(np.int64),
+        sizes.astype(np.float64),
+        tuple("0123456789"),
+        rng.uniform(size=10),
+    )
+
+
+def pack(name: str) -> Callable[[int], Split]:
+    """Scores that come with the package, half of each class to tune on and half to test on."""
+
+    def split(seed: int) -> Split:
+        from capri import packs
+
+        scores = packs.load(name)
+        val, test = scores.halves(seed)
+        weights = np.random.default_rng((seed, 1)).uniform(size=len(scores.class_names))
+        x, y, counts = scores.logits, scores.y, scores.train_counts.astype(np.float64)
+        return Split(x[val], y[val], x[test], y[test], counts, scores.class_names, weights)
+
+    return split
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A named source of splits."""
+    """A named source of splits, by seed. paper: the table of the paper that has the same numbers, if any."""
 
     title: str
-    splits: Callable[[int], Iterator[Split]]
+    split: Callable[[int], Split]
+    paper: str = ""
 
 
 DATASETS: dict[str, Dataset] = {
+    "cifar10-lt": Dataset("CIFAR10-LT (5,000 to 50 training images), ResNet-32", pack("cifar10-lt")),
     "digits": Dataset(
         "handwritten digits, long-tailed (90 to 3 training images), logistic regression", long_tailed_digits
-    )
+    ),
 }
 
 
@@ -146,7 +166,7 @@ def run(
     chosen = METHODS if methods is None else methods
     values: dict[str, dict[str, list[float]]] = {m: {o: [] for o in objectives} for m in chosen}
     errors: dict[str, dict[str, list[NDArray[np.float64]]]] = {m: {o: [] for o in objectives} for m in chosen}
-    for split in DATASETS[dataset].splits(n_splits):
+    for split in map(DATASETS[dataset].split, range(n_splits)):
         for name, method in chosen.items():
             for objective in objectives:
                 strategy = method(split, objective)

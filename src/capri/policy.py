@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import platform
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
@@ -195,3 +196,16 @@ def _plain(value: Any, where: str) -> Any:
 
 def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not allowed")
+
+
+def commit() -> str | None:
+    """The commit of the source that runs, with '+changes' where files differ from it; None outside a repository."""
+    here = Path(__file__).parent
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"],
+            cwd=here, capture_output=True, text=True, timeout=10, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()

@@ -1,4 +1,4 @@
-"""The command line: `capri demo | tune | apply | evaluate | compare | fold | train | search | retrain | theory`."""
+"""The command line: `capri demo | tune | apply | evaluate | compare | fold | train | search | … | paper`."""
 
 import sys
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from capri._checks import InputError
 from capri.cli import apply, compare, evaluate, fold, tune
 from capri.cli.demo import demo
 from capri.cli.messages import say
+from capri.paper.cli import app as paper
 from capri.theory.cli import theory
 from capri.train.cli import train
 from capri.train.cli_search import pretrain, retrain, search
@@ -42,6 +43,7 @@ _app.command()(search)
 _app.command()(retrain)
 _app.command()(pretrain)
 _app.command()(theory)
+_app.add_typer(paper, name="paper")
 
 
 @_app.callback()

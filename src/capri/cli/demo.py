@@ -14,6 +14,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from capri import demo as story
+from capri import reference
 from capri._checks import InputError
 from capri._files import write_atomically
 
@@ -33,14 +34,15 @@ def demo(
         task = progress.add_task("tuning", total=splits * len(story.METHODS) * len(story.OBJECTIVES))
         results = story.run(data, splits, on_step=lambda: progress.advance(task))
     console.print(table(results))
+    console.print(differences(results, source.paper))
     console.print(
         f"Errors in % on test samples, mean ± standard deviation over {splits} splits; lower is better. Each column is "
         "tuned for its own objective on validation samples, sdev under balanced <= as trained.\n"
         "LA: logit adjustment. plain: one free offset per class. CAP: offsets from class attributes, pooled: with "
-        "room for each class to deviate.",
+        "room for each class to deviate. Differences are taken split by split, on the same scores.",
         highlight=False,
     )
-    write_atomically(out / "table.md", markdown(results).encode())
+    write_atomically(out / "table.md", markdown(results, source.paper).encode())
     picture = draw(results, source.title, out)
     console.print(f"Picture of the class errors: {picture}\nTable: {out / 'table.md'}")
 
@@ -61,19 +63,53 @@ def table(results: story.Results) -> Table:
     return grid
 
 
-def markdown(results: story.Results) -> str:
-    """The same as Markdown."""
-    lines = ["| method | " + " | ".join(story.OBJECTIVES) + " |", "| --- |" + " ---: |" * len(story.OBJECTIVES)]
-    for method, row in results.values.items():
-        lines.append(f"| {method} | " + " | ".join(cell(row[o]) for o in story.OBJECTIVES) + " |")
-    lines.append(f"\nErrors in %, test, mean ± standard deviation, n = {results.n_splits} splits.")
-    return "\n".join(lines) + "\n"
+def differences(results: story.Results, paper: str) -> Table:
+    """The last method against the others, as a terminal table."""
+    grid = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for heading in ("difference in points", *story.OBJECTIVES):
+        grid.add_column(heading, no_wrap=True)
+    for name, cells in paired(results, paper).items():
+        grid.add_row(name, *cells)
+    return grid
 
 
-def cell(values: NDArray[np.float64]) -> str:
+def paired(results: story.Results, paper: str) -> dict[str, list[str]]:
+    """Cells of the differences: the last method less each other one, split by split; and what the paper reports."""
+    *others, last = results.values
+    rows = {}
+    for other in reversed([o for o in others if o in ("as trained", "LA, tuned", "plain")]):
+        pairs = [results.values[last][o] - results.values[other][o] for o in story.OBJECTIVES]
+        rows[f"{last} − {other}"] = [cell(pair, sign=True) for pair in pairs]
+    if paper:
+        found = [reference.figure(paper, "cap", o) for o in story.OBJECTIVES]
+        rows["the paper: CAP − as trained"] = [
+            "–" if f is None else f"{f.mean:+.1f} ± {f.deviation:.1f}" for f in found
+        ]
+    return rows
+
+
+def markdown(results: story.Results, paper: str = "") -> str:
+    """Both tables as Markdown."""
+    rows = {method: [cell(row[o]) for o in story.OBJECTIVES] for method, row in results.values.items()}
+    head, rule = " | ".join(story.OBJECTIVES), "| --- |" + " ---: |" * len(story.OBJECTIVES)
+    return "\n".join(
+        [
+            f"| method | {head} |",
+            rule,
+            *(f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()),
+            f"\nErrors in %, test, mean ± standard deviation, n = {results.n_splits} splits.\n",
+            f"| difference in points | {head} |",
+            rule,
+            *(f"| {name} | {' | '.join(cells)} |" for name, cells in paired(results, paper).items()),
+            "",
+        ]
+    )
+
+
+def cell(values: NDArray[np.float64], sign: bool = False) -> str:
     """Mean ± standard deviation in percent."""
     spread = f" ± {100 * values.std(ddof=1):.1f}" if len(values) > 1 else ""
-    return f"{100 * values.mean():.1f}{spread}"
+    return f"{100 * values.mean():{'+' if sign else ''}.1f}{spread}"
 
 
 def draw(results: story.Results, title: str, out: Path) -> Path:

@@ -1,7 +1,7 @@
 """Methods: ways to choose (m, l), all configurations of one evaluator.
 
 cap    l = D w, a map of class attributes; with pooling each class may deviate from it
-plain  one free offset per class (the identity as attributes)
+plain  one free offset (or multiplier, or both) per class (the identity as attributes)
 la     l = τ log π, one number (logit adjustment, tuned)
 cdt    m = (π_max / π)^γ, one number (class-dependent temperatures)
 vs     both of these, two numbers (vector scaling)
@@ -147,10 +147,18 @@ def _strength(pooling: object) -> float:
 
 
 def _plain(task: Task) -> Tuned:
-    n = task.problem.n_classes
-    l = minimise_offsets(task.problem, np.eye(n), np.zeros(n), max_iterations=60)
-    l = make_feasible(task.problem, np.zeros(n), l)
-    return Tuned(np.ones(n), l, "smooth search of one offset per class", 0, {"l": l})
+    n, both = task.problem.n_classes, task.parameters == "both"
+    l = np.zeros(n)
+    if task.parameters != "delta":
+        l = minimise_offsets(task.problem, np.eye(n), l, max_iterations=60)
+    if task.parameters == "l":
+        l = make_feasible(task.problem, np.zeros(n), l)
+        return Tuned(np.ones(n), l, "smooth search of one offset per class", 0, {"l": l})
+    space = Space.of(np.eye(n) if both else None, np.eye(n))
+    start = np.concatenate([l[: n * both], np.zeros(n)])
+    found = exact_search(task.problem, space, [start], max_rounds=1, seed=task.seed)
+    weights = {"l": found.w[:-n], "delta": found.w[-n:]}
+    return Tuned(found.m, found.l, found.reason, found.lines, {k: w for k, w in weights.items() if len(w)})
 
 
 def _on_line(task: Task, direction: Vector) -> Found:

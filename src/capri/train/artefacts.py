@@ -6,7 +6,6 @@ import importlib.metadata
 import io
 import json
 import platform
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from capri.data.batches import Batch
 from capri.data.splits import Part, Splits
 from capri.errors import Absent, class_errors, predict
 from capri.evaluation import evaluate
+from capri.policy import commit
 from capri.train.module import objectives_for
 from capri.train.recorder import write_csv
 
@@ -126,19 +126,6 @@ def provenance() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "machine": platform.machine(),
     }
-
-
-def commit() -> str | None:
-    """The commit of the source that runs, with '+changes' where files differ from it; None outside a repository."""
-    here = Path(__file__).parent
-    try:
-        found = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"],
-            cwd=here, capture_output=True, text=True, timeout=10, check=True,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return found.stdout.strip()
 
 
 def plot_curves(rows: Sequence[Mapping[str, float]], path: Path, title: str) -> None:

@@ -1,0 +1,62 @@
+"""Real scores that come with the package, to try things on: logits of networks that our own `capri train` made.
+
+Each pack is the ``logits.npz`` of a training run, unchanged: logits of all test images in half precision, their labels,
+class names, training counts, norms of the last layer, and a card of how it was made (`docs/model_card.md`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capri._checks import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Pack:
+    """logits: (n, K), in the official order of the test images; y: (n,); the rest per class, and the run's card."""
+
+    logits: NDArray[np.float32]
+    y: NDArray[np.int64]
+    train_counts: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    last_layer_norms: NDArray[np.float64]
+    card: Mapping[str, Any]
+
+    def halves(self, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Positions of two balanced halves, to tune on and to test on: half of each class, drawn by `seed`."""
+        rng = np.random.default_rng(seed)
+        order = [rng.permutation(np.flatnonzero(self.y == k)) for k in range(len(self.class_names))]
+        first, second = ([o[: len(o) // 2] for o in order], [o[len(o) // 2 :] for o in order])
+        return np.concatenate(first), np.concatenate(second)
+
+
+def names() -> list[str]:
+    """The packs that there are."""
+    return sorted(f.name.removesuffix(".npz") for f in resources.files(__name__).iterdir() if f.name.endswith(".npz"))
+
+
+def load(name: str) -> Pack:
+    """A pack by name.
+
+    >>> load("cifar10-lt").logits.shape
+    (10000, 10)
+    """
+    if name not in names():
+        raise InputError(f"there is no pack {name!r}; there are {', '.join(names())}.")
+    with (resources.files(__name__) / f"{name}.npz").open("rb") as stream, np.load(stream) as file:
+        order = np.argsort(np.concatenate([file["val_index"], file["test_index"]]), kind="stable")
+        return Pack(
+            np.concatenate([file["val_logits"], file["test_logits"]])[order].astype(np.float32),
+            np.concatenate([file["val_y"], file["test_y"]])[order].astype(np.int64),
+            file["train_counts"],
+            tuple(map(str, file["class_names"])),
+            file["last_layer_norms"],
+            json.loads(str(file["card"])),
+        )
