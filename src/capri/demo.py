@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from capri import packs
 from capri.errors import class_errors
 from capri.evaluation import evaluate
 from capri.strategy import Strategy
@@ -116,8 +117,6 @@ def pack(name: str) -> Callable[[int], Split]:
     """Scores that come with the package, half of each class to tune on and half to test on."""
 
     def split(seed: int) -> Split:
-        from capri import packs
-
         scores = packs.load(name)
         val, test = scores.halves(seed)
         weights = np.random.default_rng((seed, 1)).uniform(size=len(scores.class_names))
@@ -136,12 +135,17 @@ class Dataset:
     paper: str = ""
 
 
-DATASETS: dict[str, Dataset] = {
+_PACKS = {
+    "cifar100-lt": Dataset("CIFAR100-LT (500 to 5 training images), ResNet-32", pack("cifar100-lt"), "objectives"),
     "cifar10-lt": Dataset("CIFAR10-LT (5,000 to 50 training images), ResNet-32", pack("cifar10-lt")),
+}
+DATASETS: dict[str, Dataset] = {
+    **{name: dataset for name, dataset in _PACKS.items() if name in packs.names()},
     "digits": Dataset(
         "handwritten digits, long-tailed (90 to 3 training images), logistic regression", long_tailed_digits
     ),
 }
+DEFAULT = next(iter(DATASETS))
 
 
 @dataclass(frozen=True)
@@ -156,27 +160,40 @@ class Results:
 
 
 def run(
-    dataset: str = "digits",
+    dataset: str = DEFAULT,
     n_splits: int = 5,
     methods: Mapping[str, Method] | None = None,
     objectives: Sequence[str] = OBJECTIVES,
     on_step: Callable[[], None] = lambda: None,
+    jobs: int = 1,
 ) -> Results:
-    """All methods for all objectives on all splits; `on_step` is called once per method, objective and split."""
+    """All methods for all objectives on all splits; `on_step` is called once per objective and split."""
+    from joblib import Parallel, delayed
+
     chosen = METHODS if methods is None else methods
+    tasks = [(objective, seed) for seed in range(n_splits) for objective in objectives]
+    calls = (delayed(_judge)(DATASETS[dataset], objective, seed, chosen) for objective, seed in tasks)
     values: dict[str, dict[str, list[float]]] = {m: {o: [] for o in objectives} for m in chosen}
     errors: dict[str, dict[str, list[NDArray[np.float64]]]] = {m: {o: [] for o in objectives} for m in chosen}
-    for split in map(DATASETS[dataset].split, range(n_splits)):
-        for name, method in chosen.items():
-            for objective in objectives:
-                strategy = method(split, objective)
-                values[name][objective].append(split.test_value(strategy, objective))
-                errors[name][objective].append(split.test_errors(strategy))
-                on_step()
+    for (objective, _), found in zip(tasks, Parallel(n_jobs=jobs, return_as="generator")(calls), strict=True):
+        for name, (value, by_class) in found.items():
+            values[name][objective].append(value)
+            errors[name][objective].append(by_class)
+        on_step()
+    first = DATASETS[dataset].split(0)
     return Results(
         {m: {o: np.array(v) for o, v in row.items()} for m, row in values.items()},
         {m: {o: np.mean(e, axis=0) for o, e in row.items()} for m, row in errors.items()},
-        split.train_counts,
-        split.class_names,
+        first.train_counts,
+        first.class_names,
         n_splits,
     )
+
+
+def _judge(
+    dataset: Dataset, objective: str, seed: int, methods: Mapping[str, Method]
+) -> dict[str, tuple[float, NDArray[np.float64]]]:
+    """Objective and class errors on test, by method."""
+    split = dataset.split(seed)
+    strategies = {name: method(split, objective) for name, method in methods.items()}
+    return {name: (split.test_value(s, objective), split.test_errors(s)) for name, s in strategies.items()}

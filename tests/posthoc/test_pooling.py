@@ -56,11 +56,11 @@ class TestPooled:
 
     def test_the_path_holds_line_prior_and_three_strengths(self, tail):
         problem, prior = Problem(tail.scores, tail.y), prior_of(tail)
-        found = path(problem, prior, 1.0)
+        found = dict(path(problem, prior, 1.0))
         assert list(found) == ["line", "prior", "4 λ₀", "1 λ₀", "0.25 λ₀"]
         for name in ("line", "prior"):
             np.testing.assert_allclose(prior.residual_maker() @ found[name], 0, atol=1e-9)
-        assert "line" not in path(problem, Prior(prior.columns), 1.0)
+        assert "line" not in dict(path(problem, Prior(prior.columns), 1.0))
 
     def test_pooled_answers_are_brought_back_into_the_constraints(self, tail):
         problem = Problem(tail.scores, tail.y, "balanced", constraints=["err[0] <= baseline + 0.05"])
@@ -120,7 +120,7 @@ class TestAutomatically:
         problem = Problem(tail.scores, tail.y)
         folds = stratified_folds(problem.y, 5, 0)
         fits, judged = iter(np.linspace(-2, 2, 6)), {}
-        monkeypatch.setattr(pooling, "path", lambda *_: {"1 λ₀": next(fits) * np.log(tail.counts)})
+        monkeypatch.setattr(pooling, "path", lambda *_: [("1 λ₀", next(fits) * np.log(tail.counts))])
         monkeypatch.setattr(pooling, "_resampled", lambda _, right, __: judged.update(right) or {"1 λ₀": np.zeros(2)})
         pool_automatically(problem, lambda _: prior_of(tail))
         for fold, tau in enumerate(np.linspace(-2, 2, 6)[:5]):

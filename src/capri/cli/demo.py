@@ -20,9 +20,10 @@ from capri._files import write_atomically
 
 
 def demo(
-    data: Annotated[str, typer.Option(help="Which scores to use.")] = "digits",
+    data: Annotated[str, typer.Option(help="Which scores to use.")] = story.DEFAULT,
     splits: Annotated[int, typer.Option(min=1, help="How many random splits to average over.")] = 5,
     out: Annotated[Path, typer.Option(help="Folder for the table and the picture.")] = Path("capri-demo"),
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes; -1: as many as there are cores.")] = -1,
 ) -> None:
     """Show what capri does: a real classifier, five objectives, errors before and after."""
     if data not in story.DATASETS:
@@ -31,8 +32,8 @@ def demo(
     source = story.DATASETS[data]
     console.print(f"[bold]capri demo[/bold]: {source.title}")
     with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("tuning", total=splits * len(story.METHODS) * len(story.OBJECTIVES))
-        results = story.run(data, splits, on_step=lambda: progress.advance(task))
+        task = progress.add_task("tuning", total=splits * len(story.OBJECTIVES))
+        results = story.run(data, splits, on_step=lambda: progress.advance(task), jobs=jobs)
     console.print(table(results))
     console.print(differences(results, source.paper))
     console.print(
@@ -64,9 +65,9 @@ def table(results: story.Results) -> Table:
 
 
 def differences(results: story.Results, paper: str) -> Table:
-    """The last method against the others, as a terminal table."""
+    """The last method less each other one, as a terminal table."""
     grid = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for heading in ("difference in points", *story.OBJECTIVES):
+    for heading in (f"{list(results.values)[-1]} less", *story.OBJECTIVES):
         grid.add_column(heading, no_wrap=True)
     for name, cells in paired(results, paper).items():
         grid.add_row(name, *cells)
@@ -79,12 +80,10 @@ def paired(results: story.Results, paper: str) -> dict[str, list[str]]:
     rows = {}
     for other in reversed([o for o in others if o in ("as trained", "LA, tuned", "plain")]):
         pairs = [results.values[last][o] - results.values[other][o] for o in story.OBJECTIVES]
-        rows[f"{last} − {other}"] = [cell(pair, sign=True) for pair in pairs]
+        rows[other] = [cell(pair, sign=True) for pair in pairs]
     if paper:
         found = [reference.figure(paper, "cap", o) for o in story.OBJECTIVES]
-        rows["the paper: CAP − as trained"] = [
-            "–" if f is None else f"{f.mean:+.1f} ± {f.deviation:.1f}" for f in found
-        ]
+        rows["(paper: as trained)"] = ["–" if f is None else f"{f.mean:+.1f} ± {f.deviation:.1f}" for f in found]
     return rows
 
 
@@ -98,7 +97,7 @@ def markdown(results: story.Results, paper: str = "") -> str:
             rule,
             *(f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()),
             f"\nErrors in %, test, mean ± standard deviation, n = {results.n_splits} splits.\n",
-            f"| difference in points | {head} |",
+            f"| {list(results.values)[-1]} less | {head} |",
             rule,
             *(f"| {name} | {' | '.join(cells)} |" for name, cells in paired(results, paper).items()),
             "",

@@ -138,7 +138,7 @@ def _draw_scatter(store: Store, seeds: Sequence[int], size: Size, path: Path) ->
     with style():
         import matplotlib.pyplot as plt
 
-        figure, panels = plt.subplots(1, 3, figsize=(12, 4.3), layout="constrained")
+        figure, panels = plt.subplots(1, 3, figsize=(12, 4.6), sharex=True, sharey=True, layout="constrained")
         for axes, (title, scores) in zip(panels, shown, strict=True):
             for k, colour, marker in ((largest, ORANGE, "."), (smallest, BLUE, "x")):
                 of = scores[split.test_y == k]
@@ -147,8 +147,10 @@ def _draw_scatter(store: Store, seeds: Sequence[int], size: Size, path: Path) ->
             both = np.isin(split.test_y, (largest, smallest))
             low, high = scores[both][:, [largest, smallest]].min(), scores[both][:, [largest, smallest]].max()
             axes.plot([low, high], [low, high], color=INK, lw=1, label="decision boundary of the two")
-            axes.set(title=title, xlabel=f"logit of {names[0]}", ylabel=f"logit of {names[1]}")
-        panels[0].legend(fontsize=8)
+            axes.set(title=title, xlabel=f"score of {names[0]}")
+        panels[0].set_ylabel(f"score of {names[1]}")
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3)
         _save(figure, path)
 
 
@@ -166,12 +168,15 @@ def _draw_steps(store: Store, seeds: Sequence[int], size: Size, path: Path) -> N
         figure, panels = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
         for axes, (part, title) in zip(panels, PARTS.items(), strict=True):
             found = store.need(steps(SMALL, seeds[0], size, part))
-            axes.plot(found["step"], 100 * np.array(found["error"]), color=BLUE, label="balanced test error (left)")
+            x = np.array(found["step"]) + 1
+            axes.plot(x, 100 * np.array(found["error"]), color=BLUE, label="balanced test error (left)")
             other = axes.twinx()
-            other.plot(found["step"], found["loss"], color=ORANGE, ls="--", label="balanced test loss (right)")
+            other.plot(x, found["loss"], color=ORANGE, ls="--", label="balanced test loss (right)")
             other.grid(False)
             other.spines["right"].set_visible(True)
-            axes.set(title=f"tuning {title}", xlabel="step of gradient descent", ylabel="balanced error (%)")
+            axes.set(
+                title=f"tuning {title}", xlabel="steps of gradient descent", ylabel="balanced error (%)", xscale="log"
+            )
             other.set_ylabel("balanced cross-entropy")
             handles = [*axes.get_lines(), *other.get_lines()]
             axes.legend(handles, [str(h.get_label()) for h in handles], loc="upper right")

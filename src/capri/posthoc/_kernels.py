@@ -272,3 +272,12 @@ def predict(scores: Array, m: Array, l: Array, predictions: Array) -> None:
             if z > best:
                 best, choice = z, k
         predictions[i] = choice
+
+
+@njit(cache=True)
+def add_rows(rows: Array, labels: Array, sums: Array) -> None:  # pragma: no cover
+    """sums[c] += the sum of the rows whose label is c."""
+    for i in range(rows.shape[0]):
+        label = labels[i]
+        for k in range(rows.shape[1]):
+            sums[label, k] += rows[i, k]

@@ -11,7 +11,7 @@ errors of all judgements together: a rank or a spread of one fold's few samples 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,19 +46,19 @@ class Prior:
         return np.eye(len(basis)) - basis @ np.linalg.pinv(basis)
 
 
-def path(problem: Problem, prior: Prior, strength: float, seed: int = 0) -> dict[str, Vector]:
+def path(problem: Problem, prior: Prior, strength: float, seed: int = 0) -> Iterator[tuple[str, Vector]]:
     """Offsets l of every candidate, from the most to the least constrained, each started from the one before."""
-    found: dict[str, Vector] = {}
     w = np.zeros(prior.columns.shape[1])
     if prior.line is not None:
-        found["line"] = exact_search(problem, Space.of(prior.line[:, None]), seed=seed).l
-        w = np.linalg.lstsq(prior.columns, found["line"] - found["line"].mean(), rcond=None)[0]
-    found["prior"] = exact_search(problem, Space.of(prior.columns), [w], max_rounds=4, seed=seed).l
+        line = exact_search(problem, Space.of(prior.line[:, None]), seed=seed).l
+        yield "line", line
+        w = np.linalg.lstsq(prior.columns, line - line.mean(), rcond=None)[0]
+    safe = exact_search(problem, Space.of(prior.columns), [w], max_rounds=4, seed=seed).l
+    yield "prior", safe
     l = prior.columns @ minimise_offsets(problem, prior.columns, w)
     for factor in FACTORS:
         l = pooled(problem, prior, factor * strength, l)
-        found[f"{factor:g} λ₀"] = make_feasible(problem, found["prior"], l)
-    return found
+        yield f"{factor:g} λ₀", make_feasible(problem, safe, l)
 
 
 def make_feasible(problem: Problem, safe: Vector, l: Vector) -> Vector:
@@ -105,15 +105,14 @@ def pool_automatically(
     for fold in range(folds):
         held = np.flatnonzero(assignment == fold)
         fitting = problem.subset(assignment != fold)
-        fitted = path(fitting, prior_of(fitting), strength, seed)
-        for name, l in fitted.items():
+        for name, l in path(fitting, prior_of(fitting), strength, seed):
             judged = right.setdefault(name, np.zeros(problem.n_samples, bool))
             judged[held] = (problem.predict(np.ones(problem.n_classes), l) == problem.y)[held]
         on_fold()
     resampled = _resampled(problem, right, seed)
     choice = _choose(resampled)
-    on_all = path(problem, prior_of(problem), strength, seed)
-    return Pooled(choice, on_all[choice], {name: float(v.mean()) for name, v in resampled.items()})
+    l = next(l for name, l in path(problem, prior_of(problem), strength, seed) if name == choice)
+    return Pooled(choice, l, {name: float(v.mean()) for name, v in resampled.items()})
 
 
 def _choose(resampled: Mapping[str, Vector], default: str = "1 λ₀") -> str:

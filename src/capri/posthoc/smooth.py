@@ -21,6 +21,7 @@ from threadpoolctl import ThreadpoolController
 
 from capri.forms import ErrorEvaluator, ErrorFunction, Form
 from capri.objectives import balanced
+from capri.posthoc._kernels import add_rows
 from capri.posthoc.problem import Problem, Vector, tally
 
 BLOCK = 1 << 17  # scores per block: small enough for the cache
@@ -67,18 +68,26 @@ class Surrogate:
         return value, slope
 
     def gradient(self, m: Vector, l: Vector, of: Literal["l", "delta"] = "l") -> tuple[float, Vector]:
-        """Value, and gradient in the offsets or the multipliers."""
-        value, slope = self.value(self.errors(m, l))
-        per_class = np.zeros(self.problem.n_classes)
-        per_class[self.problem.present] = self.sharpness * slope
-        gradient = np.zeros(self.problem.n_classes)
+        """Value, and gradient in the offsets or the multipliers, in one pass over the scores.
+
+        How the errors weigh is known when all are summed. So each class's derivatives are summed by themselves, (K, K),
+        and weighed at the end.
+        """
+        k = self.problem.n_classes
+        errors, slopes = np.zeros(k), np.zeros((k, k))
         for block, p in self._blocks(m, l):
-            rows, labels = np.arange(len(p)), self.problem.y[block]
-            weight = (per_class[labels] * self.problem.steps[block] * p[rows, labels]).astype(p.dtype)
+            rows, labels, step = np.arange(len(p)), self.problem.y[block], self.problem.steps[block]
+            own = p[rows, labels]
+            errors += tally(labels, step * (1 - own), k)
+            weight = (step * own).astype(p.dtype)
             p *= weight[:, None]
-            p[rows, labels] -= weight  # ∂R/∂z_k = weight · (p_k − 1{k = y})
-            gradient += np.einsum("ik,ik->k", p, self.problem.scores[block]) if of == "delta" else -p.sum(axis=0)
-        return value, gradient
+            p[rows, labels] -= weight  # ∂Err_y/∂z_k = weight · (p_k − 1{k = y})
+            if of == "delta":
+                p *= self.problem.scores[block]
+            add_rows(p, labels, slopes)
+        value, direction = self.value(errors[self.problem.present])
+        gradient = self.sharpness * (direction @ slopes[self.problem.present])
+        return value, gradient if of == "delta" else -gradient
 
     def _blocks(self, m: Vector, l: Vector) -> Iterator[tuple[slice, NDArray[np.floating]]]:
         """Probabilities of the samples, block by block."""
