@@ -205,6 +205,8 @@ def _draw_searches(store: Store, seeds: Sequence[int], size: Size, path: Path) -
                     axes.plot(curve["time"], curve["objective"], color=colour, lw=1.2, label=label if i == 0 else None)
             axes.set(title=title, xlabel="epoch of the search", yscale="log")
         panels[0].set_ylabel("balanced cross-entropy\non validation")
+        panels[0].set_yticks(ticks := (0.4, 0.6, 1, 2, 4), [f"{t:g}" for t in ticks])
+        panels[0].minorticks_off()
         panels[0].legend()
         _save(figure, path)
 

@@ -95,7 +95,7 @@ def rich(block: Block) -> Any:
     from rich.table import Table as Grid
 
     grid = Grid(title=f"{block.title} ({block.seeds})", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    grid.add_column("method")
+    grid.add_column("method", min_width=max(len(title) for title, _ in block.rows))
     for name in block.columns:
         grid.add_column(name, justify="right", no_wrap=True)
     for title, entries in block.rows:
