@@ -11,6 +11,7 @@ from PIL import Image
 from typer import Typer
 from typer.testing import CliRunner, Result
 
+from capri.cli import _app
 from capri.train.cli import train
 
 COUNTS = {"train": (6, 3, 2), "val": (2, 2, 2), "test": (2, 2, 2)}
@@ -86,3 +87,15 @@ def test_a_class_without_images(tree):
     file = tree / "ImageNet_LT_val.txt"
     file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if not line.endswith(" 2\n")))
     assert "class '2' has no validation sample" in train_on(tree).output
+
+
+def test_the_paper_s_column_on_a_tiny_tree(tree):
+    settings = ["data.n_classes=3", "data.image_size=32", "data.workers=0", "model.name=resnet32"]
+    settings += ["trainer.max_epochs=1", "trainer.batch_size=4", "trainer.accelerator=cpu"]
+    options = ["--preset", "paper", "--seeds", "1", "--only", "data=imagenet-lt", "--only", "method=ce,la"]
+    options += ["--data", str(tree), "--results", str(tree / "results"), *(f"--set={s}" for s in settings)]
+    done = CliRunner().invoke(_app, ["paper", "run", "balanced", *options])
+    assert done.exit_code == 0, done.output
+    shown = CliRunner().invoke(_app, ["paper", "show", "balanced", "--format", "markdown", *options])
+    assert "| ImageNet-LT, n = 1 | balanced error |" in shown.output
+    assert "[55.59, " in shown.output

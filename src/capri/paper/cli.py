@@ -20,6 +20,9 @@ Preset = Annotated[Literal["cpu", "paper", "smoke"], typer.Option(help="Schedule
 Selection = Annotated[
     list[str] | None, typer.Option("--only", help="method=cap,la or data=cifar10-lt; may be repeated.")
 ]
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", help="Train otherwise: --set trainer.max_epochs=5. May be repeated.")
+]
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds (draws, splits, networks).")]
 
 
@@ -38,6 +41,7 @@ def run(
     preset: Preset = "cpu",
     seeds: Seeds = 3,
     only: Selection = None,
+    set_: Changes = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", help="Units at a time (joblib); training uses all cores.")] = 1,
     results: Results = Path("results"),
     data: Data = Path("data"),
@@ -45,7 +49,7 @@ def run(
     """Compute what is missing; what is stored is not computed again. Interrupt it as you like."""
     from capri.paper.runner import run as run_units
 
-    exhibit = _exhibit(name)
+    exhibit = _exhibit(name, set_ or [])
     units = exhibit.units(range(seeds), preset, Only.parse(only or []))
     problems = run_units(units, _store(results, data, preset), jobs)
     for unit, reason in problems:
@@ -61,13 +65,14 @@ def show(
     preset: Preset = "cpu",
     seeds: Seeds = 3,
     only: Selection = None,
+    set_: Changes = None,
     form: Annotated[Literal["rich", "markdown", "latex"], typer.Option("--format", help="Of tables.")] = "rich",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Of figures: a .png or .svg file.")] = None,
     results: Results = Path("results"),
     data: Data = Path("data"),
 ) -> None:
     """Print a table, or draw a figure, from stored results."""
-    exhibit, store = _exhibit(name), _store(results, data, preset)
+    exhibit, store = _exhibit(name, set_ or []), _store(results, data, preset)
     if not isinstance(exhibit, Table):
         missing = [u for u in exhibit.units(range(seeds), preset, Only.parse()) if store.find(u) is None]
         if missing:
@@ -136,11 +141,18 @@ def exhibits() -> dict[str, Exhibit]:
     return {e.name: e for e in (*TABLES, *FIGURES)}
 
 
-def _exhibit(name: str) -> Exhibit:
+def _exhibit(name: str, changes: list[str]) -> Exhibit:
+    from capri.paper.training import adapted
+
     found = exhibits()
     if name not in found:
         raise InputError(f"there is no table or figure {name!r}; there are {', '.join(found)}.")
-    return found[name]
+    exhibit = found[name]
+    if not changes:
+        return exhibit
+    if not isinstance(exhibit, Table) or name == "objectives":
+        raise InputError(f"--set is for tables whose networks are trained, and {name!r} tunes scores that are there.")
+    return exhibit.under(lambda unit: adapted(unit, changes))
 
 
 def _store(results: Path, data: Path, size: Size) -> Store:

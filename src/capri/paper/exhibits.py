@@ -8,7 +8,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -83,6 +83,15 @@ class Table:
         rows, columns = self.chosen(only)
         cells = (self.cell(row, column, seed, size) for seed in seeds for column in columns for row in rows)
         return list(dict.fromkeys(cell.unit for cell in cells if cell is not None))
+
+    def under(self, change: Callable[[Unit], Unit]) -> Table:
+        """The same table of other units."""
+
+        def cell(row: str, column: str, seed: int, size: Size) -> Cell | None:
+            found = self.cell(row, column, seed, size)
+            return None if found is None else Cell(change(found.unit), found.read)
+
+        return replace(self, cell=cell)
 
     def chosen(self, only: Only) -> tuple[list[str], list[str]]:
         """Rows and columns that a selection leaves."""

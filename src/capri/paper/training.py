@@ -115,6 +115,13 @@ def transfer(data: str, seed: int, size: Size, method: str, parameters: str, ret
     return Unit("transfer", settings, f"{name}-{said}-seed{seed}")
 
 
+def adapted(unit: Unit, changes: Sequence[str]) -> Unit:
+    """The same training under other settings, as ``--set`` gives them; another unit, with a name of its own."""
+    name = "set" if "set" in unit.settings else "extra"
+    settings = {**unit.settings, name: [*unit.settings.get(name, []), *changes]}
+    return Unit(unit.kind, settings, f"{unit.label}-changed")
+
+
 # -- work -------------------------------------------------------------------------------------------------------------
 
 
@@ -131,7 +138,7 @@ def do_train(unit: Unit, store: Store) -> Result:
 def do_grid(unit: Unit, store: Store) -> Result:
     """All values on 80/20, the best on all."""
     s = unit.settings
-    at = (s["data"], s["seed"], s["size"], f"loss.strategy={s['strategy']}")
+    at = (s["data"], s["seed"], s["size"], *s.get("extra", []), f"loss.strategy={s['strategy']}")
     chosen = s["values"][0]
     if len(s["values"]) > 1:
         tried = {v: store.need(train(*at, f"{s['setting']}={v}", "data.val_fraction=0.2")) for v in s["values"]}
@@ -163,7 +170,8 @@ def do_transfer(unit: Unit, store: Store) -> Result:
     from capri.posthoc import LogitAdjuster
 
     s = unit.settings
-    with np.load(_logits(train(s["data"], s["seed"], s["size"], "data.val_fraction=0.2"), store)) as file:
+    first = train(s["data"], s["seed"], s["size"], *s.get("extra", []), "data.val_fraction=0.2")
+    with np.load(_logits(first, store)) as file:
         pack = dict(file)
     names = pack["class_names"]
     adjuster = LogitAdjuster("balanced", method=s["method"], parameters=s["parameters"], classes=list(names),
@@ -193,7 +201,8 @@ def _retrain(unit: Unit, store: Store, policy: Any) -> Result:
 
     s, folder = unit.settings, store.folder(unit)
     policy.save(folder / "policy.json")
-    config = resolve(preset=s["run"]["preset"], out=str(folder / "run"), assignments=_located(s["run"], store))
+    changes = [*_located(s["run"], store), *s.get("extra", [])]
+    config = resolve(preset=s["run"]["preset"], out=str(folder / "run"), assignments=changes)
     how = "inverse" if s["method"] == "cdt" else "unchanged"
     return _kept(
         folder / "run",
