@@ -227,7 +227,7 @@ def test_a_loss_that_is_not_finite_is_named_at_once(settings, tmp_path, monkeypa
 
 def test_difficulty_from_a_handful_of_samples_is_warned_of(settings, tmp_path):
     with pytest.warns(ThinValidationWarning, match="fewer than 5 validation samples in 4 of 6 classes"):
-        run_search(settings, tmp_path / "run", "data.imbalance=60", "trainer.max_epochs=3")
+        run_search(settings, tmp_path / "run", "data.n_max=80", "data.imbalance=40", "trainer.max_epochs=3")
 
 
 def test_a_search_shorter_than_the_training(settings, tmp_path):
@@ -241,6 +241,7 @@ def test_a_search_shorter_than_the_training(settings, tmp_path):
         resolve_search(preset="features", assignments=[*settings, "search.epochs=2"])
 
 
+@pytest.mark.filterwarnings("ignore::capri.train.search.ThinValidationWarning")
 def test_a_class_without_validation_samples(settings, tmp_path):
     thin = ["data.imbalance=120"]  # the rarest class has one sample, which trains
     with pytest.raises(InputError, match=r"class '5' has no validation sample"):
