@@ -1,7 +1,7 @@
 """What an outer step costs, as ratios to one plain training step in the same run.
 
-    python benchmarks/bilevel.py [--repeats 7] [--batch 128]    # fills benchmarks/results/bilevel.json
-    python benchmarks/bilevel.py --render                       # writes the table into docs/bilevel.md
+    python benchmarks/bilevel.py [--repeats 7] [--parts steps epochs memory]    # fills benchmarks/results/bilevel.json
+    python benchmarks/bilevel.py --render                                       # writes the table into docs/bilevel.md
 
 ResNet-32 on random images of CIFAR's size. Time is CPU time of the process, the median over repeats that take turns, so
 that a busy machine slows all alike; peak memory is the rise in resident memory of a fresh process of each kind.
@@ -36,6 +36,7 @@ from capri.train.losses import parametric_cross_entropy
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "bilevel.json", ROOT / "docs" / "bilevel.md"
+PARTS = ("steps", "epochs", "memory")
 K, EVERY, AUTOBALANCE_EVERY, AUTOBALANCE_BATCHES = 10, 5, 20, 10
 
 
@@ -116,7 +117,7 @@ def times(batch: int, repeats: int) -> dict[str, float]:
     return {name: float(np.median(values)) for name, values in found.items()}
 
 
-def epoch_ratio(batch: int, steps: int = 10) -> float:
+def epoch_ratio(batch: int, repeats: int, steps: int = 10) -> float:
     """A search epoch with an outer step every 5 inner ones against a plain epoch, measured as loops."""
     setting = Setting(batch)
     setting.plain(), setting.outer()
@@ -126,7 +127,7 @@ def epoch_ratio(batch: int, steps: int = 10) -> float:
             lambda: [((i % EVERY == 0 and searching) and setting.outer(), setting.plain()) for i in range(steps)]
         )
 
-    pairs = [(loop(False), loop(True)) for _ in range(2)]
+    pairs = [(loop(False), loop(True)) for _ in range(repeats)]
     return float(np.median([search / plain for plain, search in pairs]))
 
 
@@ -154,22 +155,25 @@ def resident(what: str) -> float:
     return int(found[1]) / 1024
 
 
-def main(batch: int, repeats: int) -> None:
+def main(batch: int, repeats: int, parts: list[str]) -> None:
     torch.set_num_threads(1)
-    seconds = times(batch, repeats)
-    unit = seconds["plain"]
-    ratios = {name: s / unit for name, s in seconds.items()}
-    setting = Setting(batch)
-    ten = cpu_seconds(lambda: [setting.autobalance() for _ in range(AUTOBALANCE_BATCHES)]) / unit
-    ratios["outer, AutoBalance as configured (10+10 batches)"] = ten
-    epochs = {
-        f"search epoch, outer step every {EVERY} (identity)": epoch_ratio(batch),
-        f"search epoch, AutoBalance every {AUTOBALANCE_EVERY}": 1 + ten / AUTOBALANCE_EVERY,
-    }
-    memory = {name: peak(name, batch) for name in ("plain", "outer, identity", "mixed, double backward",
-                                                   "outer, AutoBalance with 1+1 batches")}  # fmt: skip
-    found = {"batch": batch, "repeats": repeats, "plain_cpu_seconds": unit, "ratios": ratios, "epochs": epochs,
-             "memory_mb": memory, "torch": torch.__version__}  # fmt: skip
+    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    found |= {"batch": batch, "torch": torch.__version__}
+    if "steps" in parts:
+        seconds = times(batch, repeats)
+        unit, setting = seconds["plain"], Setting(batch)
+        ten = cpu_seconds(lambda: [setting.autobalance() for _ in range(AUTOBALANCE_BATCHES)]) / unit
+        found["ratios"] = {name: s / unit for name, s in seconds.items()}
+        found["ratios"]["outer, AutoBalance as configured (10+10 batches)"] = ten
+    if "epochs" in parts:
+        ten = found["ratios"]["outer, AutoBalance as configured (10+10 batches)"]
+        found["epochs"] = {
+            f"search epoch, outer step every {EVERY} (identity)": epoch_ratio(batch, repeats),
+            f"search epoch, AutoBalance every {AUTOBALANCE_EVERY} (its step spread)": 1 + ten / AUTOBALANCE_EVERY,
+        }
+    if "memory" in parts:
+        kinds = ("plain", "outer, identity", "mixed, double backward", "outer, AutoBalance with 1+1 batches")
+        found["memory_mb"] = {name: peak(name, batch) for name in kinds}
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     print(table(found))
@@ -198,6 +202,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure anew")
     parser.add_argument("--peak", choices=list(KINDS), help=argparse.SUPPRESS)
     parser.add_argument("--render", action="store_true")
     given = parser.parse_args()
@@ -206,4 +211,4 @@ if __name__ == "__main__":
     elif given.render:
         render()
     else:
-        main(given.batch, given.repeats)
+        main(given.batch, given.repeats, given.parts)
