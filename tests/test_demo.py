@@ -91,7 +91,7 @@ class TestCommand:
         rows = (tmp_path / "table.md").read_text().splitlines()
         assert rows[0] == "| method | balanced | sdev | cvar:0.2 | quantile:0.2 | weighted |"
         assert len([row for row in rows if row.startswith("|")]) == 2 + len(demo.METHODS) + 2 + 3
-        assert "| CAP, pooled less | balanced | sdev | cvar:0.2 | quantile:0.2 | weighted |" in rows
+        assert "| CAP, pooled minus | balanced | sdev | cvar:0.2 | quantile:0.2 | weighted |" in rows
 
     def test_shows_a_row_that_is_added_to_the_methods(self, tmp_path, monkeypatch):
         def half(split, objective):

@@ -66,8 +66,9 @@ def table(results: story.Results) -> Table:
 
 def differences(results: story.Results, paper: str) -> Table:
     """The last method less each other one, as a terminal table."""
-    grid = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for heading in (f"{list(results.values)[-1]} less", *story.OBJECTIVES):
+    title = f"{list(results.values)[-1]} minus another, in points"
+    grid = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for heading in ("other", *story.OBJECTIVES):
         grid.add_column(heading, no_wrap=True)
     for name, cells in paired(results, paper).items():
         grid.add_row(name, *cells)
@@ -83,7 +84,7 @@ def paired(results: story.Results, paper: str) -> dict[str, list[str]]:
         rows[other] = [cell(pair, sign=True) for pair in pairs]
     if paper:
         found = [reference.figure(paper, "cap", o) for o in story.OBJECTIVES]
-        rows["(paper: as trained)"] = ["–" if f is None else f"{f.mean:+.1f} ± {f.deviation:.1f}" for f in found]
+        rows["(in the paper)"] = ["–" if f is None else f"{f.mean:+.1f} ± {f.deviation:.1f}" for f in found]
     return rows
 
 
@@ -97,7 +98,7 @@ def markdown(results: story.Results, paper: str = "") -> str:
             rule,
             *(f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()),
             f"\nErrors in %, test, mean ± standard deviation, n = {results.n_splits} splits.\n",
-            f"| {list(results.values)[-1]} less | {head} |",
+            f"| {list(results.values)[-1]} minus | {head} |",
             rule,
             *(f"| {name} | {' | '.join(cells)} |" for name, cells in paired(results, paper).items()),
             "",

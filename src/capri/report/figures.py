@@ -56,7 +56,7 @@ def class_error_figure(
 def _class_axis(axes: Any, names: Sequence[str], counts: ArrayLike) -> None:
     count = np.asarray(counts).astype(int)
     if len(names) <= 20:
-        axes.set_xticks(np.arange(len(names)), [f"{n}\n{c}" for n, c in zip(names, count, strict=True)])
+        axes.set_xticks(np.arange(len(names)), [f"{n}\n{c:,}" for n, c in zip(names, count, strict=True)], fontsize=9)
         axes.set_xlabel("class, with its number of training samples")
     else:
         ticks = np.unique(np.linspace(0, len(names) - 1, 9).astype(int))
