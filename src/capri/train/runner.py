@@ -44,7 +44,7 @@ from capri.train.settings import build, differences, read_toml
 def run(config: Config, *, resume: bool = False) -> dict[str, Any]:
     """Train as configured and write all artefacts; returns the summary. `resume` goes on from the last checkpoint."""
     folder = Path(config.out)
-    _claim(folder, config, resume)
+    claim(folder, config, resume)
     L.seed_everything(config.seed, verbose=False)
     data = make_data(config)
     splits = data.splits
@@ -64,7 +64,7 @@ def run(config: Config, *, resume: bool = False) -> dict[str, Any]:
     trainer = make_trainer(config, recorder)
     if trainer.is_global_zero:
         print(describe(config, data), flush=True)
-    with _quiet():
+    with quiet():
         trainer.fit(classifier, datamodule=data, ckpt_path=recorder.path if resume and recorder.path.exists() else None)
         return _finish(config, data, classifier, recorder) if trainer.is_global_zero else {}
 
@@ -101,7 +101,7 @@ def make_trainer(config: Config, recorder: Recorder) -> L.Trainer:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without warnings that say nothing new."""
     with warnings.catch_warnings():
         # Lightning's own use of torch, and its advice on workers, which batches from memory do not need.
@@ -122,14 +122,14 @@ def describe(config: Config, data: SplitsDataModule) -> str:
     )
 
 
-def _claim(folder: Path, config: Config, resume: bool) -> None:
-    """Write config.toml; refuse a folder of another run."""
+def claim(folder: Path, config: Config, resume: bool) -> None:
+    """Write config.toml; refuse a folder of another run, of training or of a search."""
     path = folder / "config.toml"
     started = (folder / "checkpoints" / "last.ckpt").exists()
     if started and not resume:
         raise InputError(f"{folder} holds a run already; go on with --resume, or choose another folder with --out.")
     if started and path.exists():
-        before = build(Config, read_toml(path.read_text(encoding="utf-8"), str(path))).to_mapping()
+        before = build(type(config), read_toml(path.read_text(encoding="utf-8"), str(path))).to_mapping()
         changed = [name for name in differences(before, config.to_mapping()) if name not in ("out", "data.root")]
         if changed:
             raise InputError(

@@ -10,7 +10,6 @@ retrain/    a training run on all the training data with the found strategy
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,17 +19,15 @@ import safetensors.torch
 from lightning.pytorch.callbacks import Callback
 from torch import nn
 
-from capri._checks import AbsentClassWarning, InputError
-from capri._files import write_atomically
+from capri._checks import InputError
 from capri.policy import Policy
 from capri.train import artefacts
 from capri.train.config import Config
 from capri.train.experiment import make_data, make_model
 from capri.train.recorder import Recorder
-from capri.train.runner import make_trainer, run
+from capri.train.runner import claim, make_trainer, quiet, run
 from capri.train.search import Search
 from capri.train.search_config import SearchRun
-from capri.train.settings import build, differences, read_toml
 from capri.train.trajectory import plot_trajectory
 
 
@@ -57,7 +54,7 @@ def retrain(config: Config, policy: str | Path, *, transfer: str = "unchanged", 
 def search(config: SearchRun, *, resume: bool = False) -> dict[str, Any]:
     """The search alone; returns its summary and leaves policy.json."""
     folder = Path(config.out)
-    _claim(folder, config, resume)
+    claim(folder, config, resume)
     L.seed_everything(config.seed, verbose=False)
     data = make_data(config)
     module = Search(_network(config, data.splits), config, data)
@@ -67,10 +64,7 @@ def search(config: SearchRun, *, resume: bool = False) -> dict[str, Any]:
     trainer = make_trainer(config.training(trainer=settings), recorder)
     trainer.callbacks.insert(0, _PolicyWriter(folder, config))  # type: ignore[attr-defined]
     print(_describe(config, data), flush=True)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*LeafSpec.*")
-        warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-        warnings.filterwarnings("ignore", category=AbsentClassWarning)  # said once, when the objective was made
+    with quiet():
         trainer.fit(module, datamodule=data, ckpt_path=recorder.path if resume and recorder.path.exists() else None)
     return _finish(config, module, recorder)
 
@@ -134,22 +128,6 @@ def _network(config: SearchRun, splits: Any) -> nn.Module:
         if unexpected or any(not name.startswith("fc.") for name in missing):
             raise InputError(f"search.init: {config.search.init} is of another network than {config.model.name}.")
     return model
-
-
-def _claim(folder: Path, config: SearchRun, resume: bool) -> None:
-    """Write config.toml; refuse a folder of another search."""
-    path, started = folder / "config.toml", (folder / "checkpoints" / "last.ckpt").exists()
-    if started and not resume:
-        raise InputError(f"{folder} holds a run already; go on with --resume, or choose another folder with --out.")
-    if started and path.exists():
-        before = build(SearchRun, read_toml(path.read_text(encoding="utf-8"), str(path))).to_mapping()
-        changed = [name for name in differences(before, config.to_mapping()) if name not in ("out", "data.root")]
-        if changed:
-            raise InputError(
-                f"{folder} was started with other settings: {', '.join(changed)}. Resume with the same ones, or choose "
-                "another folder with --out."
-            )
-    write_atomically(path, config.to_toml().encode())
 
 
 def _describe(config: SearchRun, data: Any) -> str:
