@@ -15,6 +15,8 @@ from capri.errors import class_errors
 from capri.paper.exhibits import Size
 from capri.paper.posthoc import network, split_of
 from capri.paper.store import Result, Store, Unit
+from capri.posthoc.problem import Problem
+from capri.posthoc.smooth import Part, first_order
 
 Array = NDArray[np.float64]
 RATE, STEPS, SMOKE_STEPS = 0.2, 500, 20
@@ -39,32 +41,31 @@ def do_steps(unit: Unit, store: Store) -> Result:
         freq=frequency(split.train_counts), diff=difficulty(errors, np.bincount(split.val_y, minlength=k))
     )
     D = build_dictionary(table).values
-    w, history = np.zeros(D.shape[1]), []
-    for _ in range(s["steps"] + 1):
-        test = adjusted(split.test_scores, D, w, s["part"])
-        balanced = float(class_errors(split.test_y, test.argmax(axis=1), k).mean())
-        history.append((balanced_loss(test, split.test_y), balanced))
-        w = w - s["rate"] * gradient(split.val_scores, split.val_y, D, w, s["part"])
-    loss, error = np.array(history).T
+    val, test = Problem(split.val_scores, split.val_y), Problem(split.test_scores, split.test_y)
+    run = first_order(val, D, of=s["part"], steps=s["steps"] + 1, rate=s["rate"], momentum=0.0, watch=test,
+                      loss=CrossEntropy)  # fmt: skip
+    loss, error = run.history.T
     return {"step": list(range(len(loss))), "loss": loss.round(5).tolist(), "error": error.round(5).tolist()}
 
 
-def adjusted(scores: Array, D: Array, w: Array, part: str) -> Array:
-    """Scores plus D w, or times exp(D w): Δ∘o − l with the sign of l turned."""
-    return scores + D @ w if part == "l" else scores * np.exp(D @ w)
+class CrossEntropy:
+    """Cross-entropy of Δ∘o − l, each class weighted alike: what the paper descends."""
 
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
 
-def balanced_loss(scores: Array, y: NDArray[np.int64]) -> float:
-    """Cross-entropy, each class weighted alike."""
-    losses = -log_softmax(scores, axis=1)[np.arange(len(y)), y]
-    return float(np.mean(np.bincount(y, losses) / np.bincount(y)))
+    def at(self, m: Array, l: Array) -> float:
+        """The loss."""
+        return self.gradient(m, l)[0]
 
-
-def gradient(scores: Array, y: NDArray[np.int64], D: Array, w: Array, part: str) -> Array:
-    """Of the balanced loss by w."""
-    z = adjusted(scores, D, w, part)
-    slope = np.exp(log_softmax(z, axis=1))
-    slope[np.arange(len(y)), y] -= 1
-    slope /= np.bincount(y)[y][:, None] * z.shape[1]
-    by_class = slope.sum(axis=0) if part == "l" else (slope * z).sum(axis=0)
-    return np.asarray(D.T @ by_class)
+    def gradient(self, m: Array, l: Array, of: Part = "l") -> tuple[float, Array]:
+        """The loss, and its gradient in l or Δ."""
+        scores, y = self.problem.scores, self.problem.y
+        own = np.arange(len(y)), y
+        weight = 1 / (np.bincount(y)[y] * self.problem.n_classes)
+        logs = log_softmax(scores * m - l, axis=1)
+        slope = np.exp(logs)
+        slope[own] -= 1
+        slope *= weight[:, None]
+        by_class = (slope * scores).sum(axis=0) if of == "delta" else -slope.sum(axis=0)
+        return float(-(weight * logs[own]).sum()), by_class

@@ -4,15 +4,15 @@
 
 It is the paper's own way of tuning (`first_order`, with its history), and by L-BFGS it serves the many free offsets of
 partial pooling. The sharpness s fits the softmax to the scores: where margins are small against 1, soft errors are far
-from errors, and their minimum elsewhere. Scores are visited block by block: no second array of their size exists.
+from errors, and their minimum elsewhere. Scores are visited one by one: no second array of their size exists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,10 @@ from threadpoolctl import ThreadpoolController
 
 from capri.forms import ErrorEvaluator, ErrorFunction, Form
 from capri.objectives import balanced
-from capri.posthoc._kernels import add_rows
-from capri.posthoc.problem import Problem, Vector, tally
+from capri.posthoc._kernels import SQUARINGS, soft_errors
+from capri.posthoc.problem import Problem, Vector
 
-BLOCK = 1 << 17  # scores per block: small enough for the cache
+Part: TypeAlias = Literal["l", "delta"]
 HINGE = 100.0  # weight of a squared violation
 SHARPNESS = 8.0  # median margin of the sharpened scores; benchmarks/heldout.py compares
 
@@ -40,23 +40,28 @@ def median_margin(problem: Problem, at_most: int = 2000) -> float:
     return max(float(np.median(np.abs(own - z.max(axis=1)))), 1e-6)
 
 
+class Smooth(Protocol):
+    """What descent needs of a loss on a problem's scores."""
+
+    def at(self, m: Vector, l: Vector) -> float:
+        """Its value."""
+
+    def gradient(self, m: Vector, l: Vector, of: Part = "l") -> tuple[float, Vector]:
+        """Its value, and its gradient in the offsets or the multipliers."""
+
+
 class Surrogate:
     """R(soft errors) plus a hinge on violated constraints, as a function of (m, l), with its gradient."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.rows = max(1, BLOCK // problem.n_classes)
         self.sharpness = SHARPNESS / median_margin(problem)
         self.objective = _with_gradient(problem)
         self.limits = self._soft_limits()
 
     def errors(self, m: Vector, l: Vector) -> Vector:
         """Soft errors of the present classes."""
-        sums = np.zeros(self.problem.n_classes)
-        for block, p in self._blocks(m, l):
-            labels = self.problem.y[block]
-            sums += tally(labels, self.problem.steps[block] * (1 - p[np.arange(len(p)), labels]), len(sums))
-        return sums[self.problem.present]
+        return self._errors_and_slopes(m, l, by_scale=False)[0]
 
     def value(self, errors: Vector) -> tuple[float, Vector]:
         """The surrogate and its gradient in the soft errors."""
@@ -67,40 +72,29 @@ class Surrogate:
             value, slope = value + HINGE * excess**2, slope + 2 * HINGE * excess * direction
         return value, slope
 
-    def gradient(self, m: Vector, l: Vector, of: Literal["l", "delta"] = "l") -> tuple[float, Vector]:
+    def at(self, m: Vector, l: Vector) -> float:
+        """The surrogate."""
+        return self.value(self.errors(m, l))[0]
+
+    def gradient(self, m: Vector, l: Vector, of: Part = "l") -> tuple[float, Vector]:
         """Value, and gradient in the offsets or the multipliers, in one pass over the scores.
 
         How the errors weigh is known when all are summed. So each class's derivatives are summed by themselves, (K, K),
         and weighed at the end.
         """
-        k = self.problem.n_classes
-        errors, slopes = np.zeros(k), np.zeros((k, k))
-        for block, p in self._blocks(m, l):
-            rows, labels, step = np.arange(len(p)), self.problem.y[block], self.problem.steps[block]
-            own = p[rows, labels]
-            errors += tally(labels, step * (1 - own), k)
-            weight = (step * own).astype(p.dtype)
-            p *= weight[:, None]
-            p[rows, labels] -= weight  # ∂Err_y/∂z_k = weight · (p_k − 1{k = y})
-            if of == "delta":
-                p *= self.problem.scores[block]
-            add_rows(p, labels, slopes)
-        value, direction = self.value(errors[self.problem.present])
-        gradient = self.sharpness * (direction @ slopes[self.problem.present])
+        errors, slopes = self._errors_and_slopes(m, l, by_scale=of == "delta")
+        value, direction = self.value(errors)
+        gradient = self.sharpness * (direction @ slopes)
         return value, gradient if of == "delta" else -gradient
 
-    def _blocks(self, m: Vector, l: Vector) -> Iterator[tuple[slice, NDArray[np.floating]]]:
-        """Probabilities of the samples, block by block."""
-        dtype = self.problem.scores.dtype
-        scale, shift = (self.sharpness * m).astype(dtype), (self.sharpness * l).astype(dtype)
-        for start in range(0, self.problem.n_samples, self.rows):
-            block = slice(start, start + self.rows)
-            z = self.problem.scores[block] * scale
-            z -= shift
-            z -= z.max(axis=1, keepdims=True)
-            np.exp(z, out=z)
-            z /= z.sum(axis=1, keepdims=True)
-            yield block, z
+    def _errors_and_slopes(self, m: Vector, l: Vector, *, by_scale: bool) -> tuple[Vector, NDArray[np.float64]]:
+        """Soft errors of the present classes, and the derivatives of each by the adjusted scores or the multipliers."""
+        at, n = self.problem, self.problem.n_classes
+        errors, slopes = np.zeros(n), np.zeros((n, n))
+        unit, dtype = self.sharpness / 2**SQUARINGS, at.scores.dtype
+        scale, shift = (unit * m).astype(dtype), (unit * l).astype(dtype)
+        soft_errors(at.scores, at.y, at.steps, scale, shift, by_scale, errors, slopes)
+        return errors[at.present], slopes[at.present]
 
     def _soft_limits(self) -> list[tuple[ErrorEvaluator, float]]:
         """Limits for soft errors: each limit moved by how soft and hard errors differ at the start."""
@@ -155,7 +149,7 @@ def minimise_offsets(
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """A first-order run: the weights w found and, for every step, surrogate and true objective, (steps, 2)."""
+    """A first-order run: the weights w found and, for every step, loss and true objective, (steps, 2)."""
 
     w: Vector
     history: NDArray[np.float64]
@@ -165,25 +159,26 @@ def first_order(
     problem: Problem,
     basis: NDArray[np.float64],
     *,
-    of: Literal["l", "delta"] = "l",
+    of: Part = "l",
     steps: int = 500,
     rate: float = 0.05,
     momentum: float = 0.9,
     watch: Problem | None = None,
+    loss: Callable[[Problem], Smooth] = Surrogate,
 ) -> Descent:
     """The paper's way: gradient descent with momentum on W, for offsets l = basis w or multipliers Δ = exp(basis w).
 
     The history is that of `watch` (such as test data, for the paper's figure of error against loss), or of the problem.
     """
-    surrogate = Surrogate(problem)
-    seen, outlook = (problem, surrogate) if watch is None else (watch, Surrogate(watch))
+    descended = loss(problem)
+    seen, outlook = (problem, descended) if watch is None else (watch, loss(watch))
     w, velocity = np.zeros(basis.shape[1]), np.zeros(basis.shape[1])
     history = np.empty((steps, 2))
     for step in range(steps):
         x = basis @ w
         m, l = (np.exp(x), np.zeros(len(x))) if of == "delta" else (np.ones(len(x)), x)
-        _, slope = surrogate.gradient(m, l, of)
-        history[step] = outlook.value(outlook.errors(m, l))[0], seen.worth(m, l).value
+        _, slope = descended.gradient(m, l, of)
+        history[step] = outlook.at(m, l), seen.worth(m, l).value
         velocity = momentum * velocity - rate * (basis.T @ (slope * m if of == "delta" else slope))
         w = w + velocity
     return Descent(w, history)
