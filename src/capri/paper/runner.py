@@ -13,10 +13,11 @@ from capri._checks import InputError
 from capri.paper.posthoc import do_posthoc
 from capri.paper.steps import do_steps
 from capri.paper.store import Store, Unit, Work
-from capri.paper.training import do_bilevel, do_grid, do_train, do_transfer
+from capri.paper.training import do_bilevel, do_grid, do_pretrain, do_train, do_transfer
 
 WORKS: Mapping[str, Work] = {
     "train": do_train,
+    "pretrain": do_pretrain,
     "grid": do_grid,
     "bilevel": do_bilevel,
     "transfer": do_transfer,

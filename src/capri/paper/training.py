@@ -6,7 +6,6 @@ A unit's settings are a preset and what is changed in it, as on the command line
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from capri._checks import InputError
-from capri._files import write_atomically
 from capri.evaluation import evaluate
+from capri.paper.digits import write_digits
 from capri.paper.exhibits import Size
 from capri.paper.store import Result, Store, Unit
 from capri.train.presets import PRESETS
 from capri.train.search_config import SEARCH_PRESETS
 from capri.train.settings import merge
 
-DIGITS = "digits.npz"
+DIGITS = "data.root=digits"  # data that come from scikit-learn and lie with the results
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Source:
 
 _HEADS = {"taus": (0.5, 1.0, 1.5, 2.0, 3.0), "gammas": (0.05, 0.1, 0.2, 0.3)}
 _CLINC = ("data.imbalance=50",)
-_DIGITS = (f"data.file={DIGITS}", "data.profile=exponential", "data.imbalance=9", "data.n_max=100",
+_DIGITS = (DIGITS, "data.file=digits.npz", "data.profile=exponential", "data.imbalance=9", "data.n_max=100",
            "trainer.max_epochs=3")  # fmt: skip
 _NOISE = ("data.noise=0.5",)
 
@@ -65,12 +64,15 @@ SOURCES: Mapping[str, Source] = {
     ),
     "digits": Source("digits", "features", _DIGITS),
     "digits-noise": Source("digits + noise", "features", (*_DIGITS, *_NOISE)),
+    "digits-images": Source(
+        "digits as images", "cpu", (DIGITS, "data.n_max=12", "data.imbalance=2", "trainer.max_epochs=1")
+    ),
 }
 
 
 def _source(data: str, size: Size) -> str:
-    """Digits stand in for all data in smoke size."""
-    if size != "smoke":
+    """Digits stand in for all data in smoke size, as features unless it is about images."""
+    if size != "smoke" or data == "digits-images":
         return data
     return "digits-noise" if data.endswith("-noise") else "digits"
 
@@ -94,6 +96,21 @@ def grid(data: str, seed: int, size: Size, strategy: str) -> Unit:
     settings = {"data": name, "seed": seed, "size": size, "strategy": strategy, "setting": setting,
                 "values": list(values), "run": source.run(seed, size)}  # fmt: skip
     return Unit("grid", settings, f"{name}-{strategy}-seed{seed}")
+
+
+def pretrain(data: str, seed: int, size: Size) -> Unit:
+    """SimSiam on the training images."""
+    name = "digits-images" if size == "smoke" else data
+    epochs = {"smoke": 1, "cpu": 20, "paper": 200}[size]
+    settings = SOURCES[name].run(seed, size, f"trainer.max_epochs={epochs}")
+    return Unit("pretrain", settings, f"{name}-{epochs}-epochs-seed{seed}")
+
+
+def pretrained(data: str, seed: int, size: Size, attributes: Sequence[str], *changes: str) -> Unit:
+    """Search on 80/20 from the network that SimSiam leaves, retrain on all."""
+    name = "digits-images" if size == "smoke" else data
+    unit = bilevel(name, seed, size, attributes, *changes)
+    return Unit("bilevel", {**unit.settings, "init": [name, seed, size]}, f"{unit.label}-simsiam")
 
 
 def bilevel(data: str, seed: int, size: Size, attributes: Sequence[str], *changes: str) -> Unit:
@@ -135,6 +152,20 @@ def do_train(unit: Unit, store: Store) -> Result:
     return _kept(folder, config, lambda: run(config, resume=_started(folder)))
 
 
+def do_pretrain(unit: Unit, store: Store) -> Result:
+    """Self-supervised training in the unit's folder, and how far its outputs and features carry."""
+    from capri.train.config import resolve
+    from capri.train.pretrain import pretrain as run
+
+    folder = store.folder(unit)
+    config = resolve(preset=unit.settings["preset"], out=str(folder), assignments=_located(unit.settings, store))
+    if not (folder / "summary.json").exists():
+        run(config, resume=_started(folder))
+    summary = _summary(folder)
+    _check_run(folder, summary["config"], config)
+    return {name: summary[name] for name in ("spread", "probe", "probe_random", "epochs", "commit")}
+
+
 def do_grid(unit: Unit, store: Store) -> Result:
     """All values on 80/20, the best on all."""
     s = unit.settings
@@ -154,8 +185,10 @@ def do_bilevel(unit: Unit, store: Store) -> Result:
     from capri.train.search_config import resolve_search
     from capri.train.search_runner import search_and_retrain
 
-    folder = store.folder(unit)
-    config = resolve_search(preset=unit.settings["preset"], out=str(folder), assignments=_located(unit.settings, store))
+    folder, changes = store.folder(unit), _located(unit.settings, store)
+    if "init" in unit.settings:
+        changes.append(f"search.init={_encoder(pretrain(*unit.settings['init']), store)}")
+    config = resolve_search(preset=unit.settings["preset"], out=str(folder), assignments=changes)
     final = config.training(data=replace(config.data, val_fraction=0.0))
     kept = _kept(folder / "retrain", final, lambda: search_and_retrain(config, resume=_started(folder / "search")))
     if "failed" in kept:
@@ -163,6 +196,16 @@ def do_bilevel(unit: Unit, store: Store) -> Result:
     found = _summary(folder / "search")
     return {**kept, "start_sdev": found["start_sdev"], "search_seconds": found["seconds"], "search_val": found["val"],
             "curve": _curve(folder / "search" / "trajectory.npz")}  # fmt: skip
+
+
+def _encoder(unit: Unit, store: Store) -> Path:
+    """The network that a pretraining left; it is done again where its record is there and its folder is not."""
+    path = store.folder(unit) / "encoder.safetensors"
+    store.need(unit)
+    if not path.exists():
+        with store.alone(unit):
+            do_pretrain(unit, store)
+    return path
 
 
 def do_transfer(unit: Unit, store: Store) -> Result:
@@ -252,22 +295,12 @@ def _summary(folder: Path) -> dict[str, Any]:
 
 
 def _located(settings: Mapping[str, Any], store: Store) -> list[str]:
-    """The changes of a run, and where its data lie; digits come from scikit-learn and lie with the results."""
-    if f"data.file={DIGITS}" not in settings["set"]:
-        return [*settings["set"], f"data.root={store.data}"]
-    if not (store.root / DIGITS).exists():
-        _write_digits(store.root / DIGITS)
-    return [*settings["set"], f"data.root={store.root}"]
-
-
-def _write_digits(path: Path) -> None:
-    from sklearn.datasets import load_digits
-
-    x, y = load_digits(return_X_y=True)
-    train, test = np.arange(len(y)) % 3 < 2, np.arange(len(y)) % 3 == 2
-    buffer = io.BytesIO()
-    np.savez(buffer, x_train=x[train] / 16, y_train=y[train], x_test=x[test] / 16, y_test=y[test])
-    write_atomically(path, buffer.getvalue())
+    """The changes of a run, and where its data lie."""
+    folder = store.data
+    if DIGITS in settings["set"]:
+        folder = store.root / "digits"
+        write_digits(folder)
+    return [*settings["set"], f"data.root={folder}"]
 
 
 def _started(folder: Path) -> bool:
