@@ -37,6 +37,8 @@ $(VENV)/bin/python:
 $(VENV)/.light: pyproject.toml requirements/constraints.txt | $(VENV)/bin/python
 	@echo "capri: installing the light core (one to two minutes the first time) ..."
 	$(PIP) -e ".[report]"
+	@echo "capri: compiling the searches, once (half a minute) ..."
+	@$(BIN)/capri demo --data cifar10-lt --splits 1 --jobs 1 --out $(VENV)/compiled > /dev/null
 	@touch $@
 
 $(VENV)/.test: pyproject.toml requirements/constraints.txt | $(VENV)/bin/python

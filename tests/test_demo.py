@@ -1,16 +1,20 @@
 """The demonstration, and its command."""
 
+import io
+import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import capri
 from capri import Strategy, demo, packs
 from capri.__main__ import main
 from capri.cli import _app
+from capri.cli.demo import differences, markdown, table
 
 UNTUNED = {name: demo.METHODS[name] for name in ("as trained", "LA, τ = 1")}
 
@@ -82,7 +86,7 @@ class TestCommand:
         done = CliRunner().invoke(
             _app,
             ["demo", "--data", "digits", "--splits", "2", "--jobs", "2", "--out", str(tmp_path)],
-            env={"COLUMNS": "200"},
+            env={"COLUMNS": "80"},
         )
         assert done.exit_code == 0, done.output
         for text in ("as trained", "logit adjustment", *demo.OBJECTIVES, "±"):
@@ -92,6 +96,20 @@ class TestCommand:
         assert rows[0] == "| method | balanced | sdev | cvar:0.2 | quantile:0.2 | weighted |"
         assert len([row for row in rows if row.startswith("|")]) == 2 + len(demo.METHODS) + 2 + 3
         assert "| CAP, pooled minus | balanced | sdev | cvar:0.2 | quantile:0.2 | weighted |" in rows
+
+    def test_has_the_paper_beside_ours_and_fits_a_terminal(self):
+        row = {o: np.array([0.611, 0.623]) for o in demo.OBJECTIVES}
+        better = {o: v - 0.05 for o, v in row.items()}
+        names = {"as trained": row, "LA, tuned": row, "plain": row, "CAP, pooled": better}
+        results = demo.Results(names, {}, np.ones(2), ("a", "b"), 2)
+        console = Console(width=80, record=True, file=io.StringIO())
+        console.print(table(results, "objectives"), differences(results, "objectives"))
+        shown = console.export_text()
+        assert "…" not in shown
+        assert re.search(r"as trained +61\.7 ± 0\.8.*\n +in the paper +61\.9 +27\.1 +97\.0", shown)
+        assert re.search(r"as trained +-5\.0 ± 0\.0.*\n +in the paper +-4\.4 +-13\.9", shown)
+        assert re.search(r"plain +-5\.0 ± 0\.0.*\n +in the paper +-2\.7 +-5\.4", shown)
+        assert "|   in the paper | -4.4 | -13.9 |" in markdown(results, "objectives")
 
     def test_shows_a_row_that_is_added_to_the_methods(self, tmp_path, monkeypatch):
         def half(split, objective):
@@ -112,7 +130,7 @@ class TestCommand:
         with pytest.raises(SystemExit) as ended:
             main()
         assert ended.value.code == 2
-        assert capsys.readouterr().err.startswith("capri: --data is 'letters'; there are cifar10-lt")
+        assert capsys.readouterr().err.startswith("capri: --data is 'letters'; there are cifar100-lt")
 
     def test_without_its_libraries_says_what_to_install(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "capri.cli", None)

@@ -1,18 +1,21 @@
 """Every table and figure of the paper runs end to end, in a size that takes seconds."""
 
+import io
 import re
+import shutil
 import tomllib
 from importlib import resources
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from capri import reference
 from capri.cli import _app as app
 from capri.paper.cli import exhibits
 from capri.paper.exhibits import Only, Table
-from capri.paper.grids import Block, Entry, latex, markdown
+from capri.paper.grids import Block, Entry, latex, markdown, rich
 from capri.paper.runner import WORKS
 from capri.paper.store import Store
 
@@ -89,6 +92,41 @@ def test_a_block_as_text():
     assert markdown(block).splitlines()[2] == "| CE | 30.50 ± 0.71 [30.45, +0.05] |"
     assert r"LA \& $\Delta$ & -- \\" in latex(block)
     assert block.seeds == "n = 2"
+
+
+def test_a_terminal_of_80_columns_shows_all_of_a_wide_table():
+    entries = [Entry(np.array([-14.1, -14.9]), reference.Figure(-13.92, 0.2))] * 5
+    block = Block("CIFAR100-LT", ["balanced", "sdev", "CVaR", "quantile", "weighted"], [("CAP (default)", entries)])
+    console = Console(width=80, record=True, file=io.StringIO())
+    for grid in rich(block, 80):
+        console.print(grid)
+    shown = console.export_text()
+    assert "…" not in shown
+    assert shown.count("-14.50 ± 0.57") == shown.count("[-13.92, -0.58]") == 5
+    assert shown.count("CAP (default)") == 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_deleted_run_is_the_only_one_that_is_done_again(place):
+    """Of real units: two trainings, a grid that rests on one of them, a post-hoc policy and its retraining."""
+    select = ["--only", "method=ce,la,posthoc,retrain", "--only", "data=clinc150-lt"]
+    assert smoke(place, "run", "balanced", *select).exit_code == 0
+    store = Store(place / "results" / "smoke", place / "data", {})
+    units = EXHIBITS["balanced"].units([0], "smoke", Only.parse(select[1::2]))
+    before = {unit: store.path(unit).stat().st_mtime_ns for unit in units}
+    retrained = next(u for u in units if u.kind == "transfer" and u.settings["retrain"])
+    store.path(retrained).unlink()
+    shutil.rmtree(store.folder(retrained))
+    again = smoke(place, "run", "balanced", *select)
+    assert again.exit_code == 0, again.output
+    changed = [unit for unit in units if store.path(unit).stat().st_mtime_ns != before[unit]]
+    assert changed == [retrained]
+
+
+def test_images_of_imagenet_are_asked_for_by_the_preset_that_can_pay_them():
+    only = Only.parse(["data=imagenet-lt"])
+    assert EXHIBITS["balanced"].units([0], "cpu", only) == []
+    assert len(EXHIBITS["balanced"].units([0], "paper", only)) == len(EXHIBITS["balanced"].rows)
 
 
 def test_only():

@@ -18,6 +18,10 @@ from capri import reference
 from capri._checks import InputError
 from capri._files import write_atomically
 
+#: What the last method is compared with, and the paper's name for it.
+OTHERS = {"as trained": "pretrained", "LA, tuned": "la", "plain": "plain"}
+THEIRS = "  in the paper"
+
 
 def demo(
     data: Annotated[str, typer.Option(help="Which scores to use.")] = story.DEFAULT,
@@ -34,11 +38,11 @@ def demo(
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("tuning", total=splits * len(story.OBJECTIVES))
         results = story.run(data, splits, on_step=lambda: progress.advance(task), jobs=jobs)
-    console.print(table(results))
+    console.print(table(results, source.paper))
     console.print(differences(results, source.paper))
     console.print(
         f"Errors in % on test samples, mean ± standard deviation over {splits} splits; lower is better. Each column is "
-        "tuned for its own objective on validation samples, sdev under balanced <= as trained.\n"
+        "tuned for its own objective on validation samples, there with sdev under balanced <= as trained.\n"
         "LA: logit adjustment. plain: one free offset per class. CAP: offsets from class attributes, pooled: with "
         "room for each class to deviate. Differences are taken split by split, on the same scores.",
         highlight=False,
@@ -48,59 +52,73 @@ def demo(
     console.print(f"Picture of the class errors: {picture}\nTable: {out / 'table.md'}")
 
 
-def table(results: story.Results) -> Table:
+def table(results: story.Results, paper: str = "") -> Table:
     """The results as a terminal table, the best of each column in bold."""
-    grid = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for heading in ("method", *story.OBJECTIVES):
-        grid.add_column(heading, no_wrap=True)
+    grid = _grid("method")
     best = {o: min(results.values[m][o].mean() for m in results.values) for o in story.OBJECTIVES}
     for method, row in results.values.items():
-        cells = []
-        for objective in story.OBJECTIVES:
-            values = row[objective]
-            text = cell(values)
-            cells.append(f"[bold green]{text}[/]" if values.mean() <= best[objective] + 1e-12 else text)
-        grid.add_row(method, *cells)
+        cells = [(cell(row[o]), row[o].mean() <= best[o] + 1e-12) for o in story.OBJECTIVES]
+        grid.add_row(method, *(f"[bold green]{text}[/]" if first else text for text, first in cells))
+        if paper and method == "as trained":
+            grid.add_row(THEIRS, *_pretrained(paper), style="dim")
     return grid
 
 
-def differences(results: story.Results, paper: str) -> Table:
-    """The last method less each other one, as a terminal table."""
-    title = f"{list(results.values)[-1]} minus another, in points"
+def differences(results: story.Results, paper: str = "") -> Table:
+    """The last method less others, as a terminal table."""
+    grid = _grid("other", title=f"{list(results.values)[-1]} minus another, in points")
+    for name, cells in paired(results, paper):
+        grid.add_row(name, *cells, style="dim" if name == THEIRS else "")
+    return grid
+
+
+def _grid(heading: str, title: str | None = None) -> Table:
     grid = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for heading in ("other", *story.OBJECTIVES):
-        grid.add_column(heading, no_wrap=True)
-    for name, cells in paired(results, paper).items():
-        grid.add_row(name, *cells)
+    for name in (heading, *story.OBJECTIVES):
+        grid.add_column(name, no_wrap=True)
     return grid
 
 
-def paired(results: story.Results, paper: str) -> dict[str, list[str]]:
-    """Cells of the differences: the last method less each other one, split by split; and what the paper reports."""
-    *others, last = results.values
-    rows = {}
-    for other in reversed([o for o in others if o in ("as trained", "LA, tuned", "plain")]):
+def paired(results: story.Results, paper: str = "") -> list[tuple[str, list[str]]]:
+    """Rows of the differences: the last method less others, split by split; below each, what the paper has."""
+    last = list(results.values)[-1]
+    rows = []
+    for other, name in OTHERS.items():
         pairs = [results.values[last][o] - results.values[other][o] for o in story.OBJECTIVES]
-        rows[other] = [cell(pair, sign=True) for pair in pairs]
-    if paper:
-        found = [reference.figure(paper, "cap", o) for o in story.OBJECTIVES]
-        rows["(in the paper)"] = ["–" if f is None else f"{f.mean:+.1f} ± {f.deviation:.1f}" for f in found]
+        rows.append((other, [cell(pair, sign=True) for pair in pairs]))
+        if paper:
+            rows.append((THEIRS, [_theirs(paper, name, o) for o in story.OBJECTIVES]))
     return rows
+
+
+def _pretrained(paper: str) -> list[str]:
+    """The errors of the paper's own network before tuning."""
+    found = (reference.figure(paper, "pretrained", o) for o in story.OBJECTIVES)
+    return ["–" if f is None else f"{f.mean:.1f}" for f in found]
+
+
+def _theirs(paper: str, other: str, objective: str) -> str:
+    """CAP less another in the paper, which reports each method less the pre-trained model."""
+    cap = reference.figure(paper, "cap", objective)
+    rest = reference.Figure(0.0) if other == "pretrained" else reference.figure(paper, other, objective)
+    return "–" if cap is None or rest is None else f"{cap.mean - rest.mean:+.1f}"
 
 
 def markdown(results: story.Results, paper: str = "") -> str:
     """Both tables as Markdown."""
-    rows = {method: [cell(row[o]) for o in story.OBJECTIVES] for method, row in results.values.items()}
+    rows = [(method, [cell(row[o]) for o in story.OBJECTIVES]) for method, row in results.values.items()]
+    if paper:
+        rows.insert(1, (THEIRS, _pretrained(paper)))
     head, rule = " | ".join(story.OBJECTIVES), "| --- |" + " ---: |" * len(story.OBJECTIVES)
     return "\n".join(
         [
             f"| method | {head} |",
             rule,
-            *(f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()),
+            *(f"| {name} | {' | '.join(cells)} |" for name, cells in rows),
             f"\nErrors in %, test, mean ± standard deviation, n = {results.n_splits} splits.\n",
             f"| {list(results.values)[-1]} minus | {head} |",
             rule,
-            *(f"| {name} | {' | '.join(cells)} |" for name, cells in paired(results, paper).items()),
+            *(f"| {name} | {' | '.join(cells)} |" for name, cells in paired(results, paper)),
             "",
         ]
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -42,8 +43,9 @@ def names() -> list[str]:
     return sorted(f.name.removesuffix(".npz") for f in resources.files(__name__).iterdir() if f.name.endswith(".npz"))
 
 
+@cache
 def load(name: str) -> Pack:
-    """A pack by name.
+    """A pack by name, read once.
 
     >>> load("cifar10-lt").logits.shape
     (10000, 10)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from capri._checks import InputError
-from capri.paper.exhibits import Exhibit, Only, Size, Table
+from capri.paper.exhibits import Exhibit, Only, Plot, Size, Table
 from capri.paper.store import Store
+
+if TYPE_CHECKING:
+    from capri.paper.grids import Block
 
 app = typer.Typer(help="The paper's tables and figures, ours beside theirs.", no_args_is_help=True)
 
@@ -23,6 +26,7 @@ Selection = Annotated[
 Changes = Annotated[
     list[str] | None, typer.Option("--set", help="Train otherwise: --set trainer.max_epochs=5. May be repeated.")
 ]
+MOST = 10  # seeds that `show` looks for
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds (draws, splits, networks).")]
 
 
@@ -56,14 +60,16 @@ def run(
         typer.echo(f"not run: {unit.label}: {reason}", err=True)
     if problems:
         raise typer.Exit(code=2)
-    typer.echo(f"all {len(units)} units are there; see `capri paper show {name} --preset {preset} --seeds {seeds}`")
+    typer.echo(f"all {len(units)} units are there; see `capri paper show {name} --preset {preset}`")
 
 
 @app.command()
 def show(
     name: Name,
     preset: Preset = "cpu",
-    seeds: Seeds = 3,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help=f"How many seeds; all of the first {MOST} if not said.")
+    ] = None,
     only: Selection = None,
     set_: Changes = None,
     form: Annotated[Literal["rich", "markdown", "latex"], typer.Option("--format", help="Of tables.")] = "rich",
@@ -74,6 +80,7 @@ def show(
     """Print a table, or draw a figure, from stored results."""
     exhibit, store = _exhibit(name, set_ or []), _store(results, data, preset)
     if not isinstance(exhibit, Table):
+        seeds = seeds or _whole(exhibit, store, preset)
         missing = [u for u in exhibit.units(range(seeds), preset, Only.parse()) if store.find(u) is None]
         if missing:
             raise InputError(
@@ -84,7 +91,9 @@ def show(
         exhibit.draw(store, range(seeds), preset, path)
         typer.echo(f"{exhibit.title}\nwrote {path}")
         return
-    _show_table(exhibit, store, seeds, preset, Only.parse(only or []), form)
+    blocks = _blocks(exhibit, store, seeds or MOST, preset, Only.parse(only or []))
+    _print_blocks(exhibit, blocks, form)
+    typer.echo(("% " if form == "latex" else "") + _footer(exhibit, blocks, preset, set_ or []))
 
 
 @app.command()
@@ -112,25 +121,44 @@ def scores() -> None:
         typer.echo("| " + " | ".join(map(str, cells)) + " |")
 
 
-def _show_table(table: Table, store: Store, seeds: int, size: Size, only: Only, form: str) -> None:
-    from rich.console import Console
+def _whole(figure: Plot, store: Store, size: Size) -> int:
+    """The most seeds of which a figure has everything, at least one."""
+    for n in range(MOST, 1, -1):
+        if all(store.find(unit) is not None for unit in figure.units(range(n), size, Only.parse())):
+            return n
+    return 1
 
+
+def _blocks(table: Table, store: Store, seeds: int, size: Size, only: Only) -> list[Block]:
     from capri.paper import grids
 
     blocks = list(grids.blocks(table, store, range(seeds), size, only))
     if not any(block.run for block in blocks):
-        typer.echo(f"Nothing of it is stored; run `capri paper run {table.name} --preset {size}` first.\n")
-    if form == "rich":
-        Console().print(f"[bold]{table.title}[/bold]", highlight=False)
-    for block in blocks:
-        if form == "rich":
-            Console().print(grids.rich(block), highlight=False)
-        else:
+        typer.echo(f"Nothing of it is stored; run `capri paper run {table.name} --preset {size}` first.", err=True)
+    return blocks
+
+
+def _print_blocks(table: Table, blocks: list[Block], form: str) -> None:
+    from rich.console import Console
+
+    from capri.paper import grids
+
+    if form != "rich":
+        for block in blocks:
             typer.echo((grids.markdown(block) if form == "markdown" else grids.latex(block)) + "\n")
-    brackets = "; in brackets the paper's number, and ours less it" if any(block.paper for block in blocks) else ""
+        return
+    console = Console()
+    console.print(f"[bold]{table.title}[/bold]", highlight=False)
+    for block in blocks:
+        for grid in grids.rich(block, console.width):
+            console.print(grid, highlight=False)
+
+
+def _footer(table: Table, blocks: list[Block], size: Size, changes: list[str]) -> str:
+    brackets = "; in brackets the paper's number, and ours − the paper's" if any(b.paper for b in blocks) else ""
     stand_in = " Digits stand in for all data." if size == "smoke" else ""
-    footer = f"Preset {size}: mean ± standard deviation over seeds, in %{brackets}.{stand_in} {table.note}"
-    typer.echo(("% " if form == "latex" else "") + footer)
+    changed = f" Trained with {', '.join(changes)}." if changes else ""
+    return f"Preset {size}: mean ± standard deviation over seeds, in %{brackets}.{stand_in}{changed} {table.note}"
 
 
 def exhibits() -> dict[str, Exhibit]:
@@ -151,7 +179,7 @@ def _exhibit(name: str, changes: list[str]) -> Exhibit:
     if not changes:
         return exhibit
     if not isinstance(exhibit, Table) or name == "objectives":
-        raise InputError(f"--set is for tables whose networks are trained, and {name!r} tunes scores that are there.")
+        raise InputError(f"--set is for tables with trained networks, and {name!r} has none of its own.")
     return exhibit.under(lambda unit: adapted(unit, changes))
 
 

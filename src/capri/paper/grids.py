@@ -89,18 +89,36 @@ def _entry(table: Table, store: Store, row: str, column: str, seeds: Sequence[in
     return Entry(values, paper, failed)
 
 
-def rich(block: Block) -> Any:
-    """For the terminal: the paper's number below ours."""
+def rich(block: Block, width: int) -> Iterator[Any]:
+    """For the terminal: the paper's number below ours, columns that do not fit in a further table."""
     from rich import box
     from rich.table import Table as Grid
 
-    grid = Grid(title=f"{block.title} ({block.seeds})", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    grid.add_column("method", min_width=max(len(title) for title, _ in block.rows))
-    for name in block.columns:
-        grid.add_column(name, justify="right", no_wrap=True)
-    for title, entries in block.rows:
-        grid.add_row(title, *(e.ours() + (f"\n[dim]\\{e.theirs()}[/]" if e.theirs() else "") for e in entries))
-    return grid
+    for columns in _fitting(block, width):
+        grid = Grid(title=f"{block.title} ({block.seeds})", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        grid.add_column("method", no_wrap=True)
+        for c in columns:
+            grid.add_column(block.columns[c], justify="right", no_wrap=True)
+        for title, entries in block.rows:
+            shown = (entries[c] for c in columns)
+            grid.add_row(title, *(e.ours() + (f"\n[dim]\\{e.theirs()}[/]" if e.theirs() else "") for e in shown))
+        yield grid
+
+
+def _fitting(block: Block, width: int) -> list[list[int]]:
+    """The columns in as few groups as fit beside the methods, each at least one."""
+    left = width - max(len(title) for title, _ in block.rows)
+    groups: list[list[int]] = []
+    room = 0
+    for c, name in enumerate(block.columns):
+        entries = [row[c] for _, row in block.rows]
+        need = 3 + max(len(name), *(max(len(e.ours()), len(e.theirs())) for e in entries))
+        if room < need:
+            groups.append([])
+            room = left
+        groups[-1].append(c)
+        room -= need
+    return groups
 
 
 def markdown(block: Block) -> str:

@@ -31,11 +31,15 @@ METHODS: Mapping[str, Mapping[str, Any] | None] = {
 }
 
 
-def posthoc(scores: str, seed: int, size: Size, method: str, objective: str, parameters: str = "l") -> Unit:
+def posthoc(
+    scores: str, seed: int, size: Size, method: str, objective: str, parameters: str = "l", constraint: str = ""
+) -> Unit:
     """One method for one objective on one split."""
     source = "digits" if size == "smoke" else scores
-    settings = {"scores": source, "network": network(source), "split": seed, "method": method, "objective": objective,
-                "parameters": parameters, "draws": DRAWS if objective == "weighted" else 1}  # fmt: skip
+    draws = DRAWS if objective == "weighted" else 1
+    settings = {"scores": source, "network": network(source), "split": seed, "method": method, "how": METHODS[method],
+                "objective": objective, "parameters": parameters, "draws": draws,
+                **({"constraints": [constraint]} if constraint else {})}  # fmt: skip
     return Unit("posthoc", settings, f"{source}-{method}-{parameters}-{objective}-split{seed}")
 
 
@@ -75,7 +79,8 @@ def _one(split: demo.Split, s: Mapping[str, Any], weights: NDArray[np.float64] |
     given = METHODS[s["method"]]
     strategy = Strategy.of(len(split.train_counts))
     if given is not None:
-        strategy = demo.tuned(**given, parameters=s["parameters"])(split.weighted(weights), s["objective"])
+        tune = demo.tuned(**given, parameters=s["parameters"], constraints=s.get("constraints"))
+        strategy = tune(split.weighted(weights), s["objective"])
     names = list(dict.fromkeys([s["objective"], "plain", "balanced", "sdev"]))
 
     def errors(scores: NDArray[Any]) -> dict[str, float]:

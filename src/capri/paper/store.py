@@ -4,7 +4,8 @@
     results/<kind>/<label>-<digest>/      what else the work leaves behind, where it does (logits, curves)
 
 Whoever needs a result asks the store, which reads it or does the work. So a run that was interrupted goes on where it
-stopped, and a deleted result is the only one that is computed anew.
+stopped, and a result that was deleted, record and folder, is the only one that is computed anew. A folder without its
+record is a run that has ended or stopped there: it is taken up.
 """
 
 from __future__ import annotations

@@ -110,7 +110,8 @@ def pretrained(data: str, seed: int, size: Size, attributes: Sequence[str], *cha
     """Search on 80/20 from the network that SimSiam leaves, retrain on all."""
     name = "digits-images" if size == "smoke" else data
     unit = bilevel(name, seed, size, attributes, *changes)
-    return Unit("bilevel", {**unit.settings, "init": [name, seed, size]}, f"{unit.label}-simsiam")
+    first = {"from": [name, seed, size], "digest": pretrain(name, seed, size).digest}
+    return Unit("bilevel", {**unit.settings, "init": first}, f"{unit.label}-simsiam")
 
 
 def bilevel(data: str, seed: int, size: Size, attributes: Sequence[str], *changes: str) -> Unit:
@@ -159,7 +160,7 @@ def do_pretrain(unit: Unit, store: Store) -> Result:
 
     folder = store.folder(unit)
     config = resolve(preset=unit.settings["preset"], out=str(folder), assignments=_located(unit.settings, store))
-    if not (folder / "summary.json").exists():
+    if not (folder / "summary.json").exists() or not (folder / "encoder.safetensors").exists():
         run(config, resume=_started(folder))
     summary = _summary(folder)
     _check_run(folder, summary["config"], config)
@@ -187,7 +188,7 @@ def do_bilevel(unit: Unit, store: Store) -> Result:
 
     folder, changes = store.folder(unit), _located(unit.settings, store)
     if "init" in unit.settings:
-        changes.append(f"search.init={_encoder(pretrain(*unit.settings['init']), store)}")
+        changes.append(f"search.init={_encoder(pretrain(*unit.settings['init']['from']), store)}")
     config = resolve_search(preset=unit.settings["preset"], out=str(folder), assignments=changes)
     final = config.training(data=replace(config.data, val_fraction=0.0))
     kept = _kept(folder / "retrain", final, lambda: search_and_retrain(config, resume=_started(folder / "search")))
@@ -243,7 +244,8 @@ def _retrain(unit: Unit, store: Store, policy: Any) -> Result:
     from capri.train.search_runner import retrain
 
     s, folder = unit.settings, store.folder(unit)
-    policy.save(folder / "policy.json")
+    if not (folder / "run" / "summary.json").exists():
+        policy.save(folder / "policy.json")
     changes = [*_located(s["run"], store), *s.get("extra", [])]
     config = resolve(preset=s["run"]["preset"], out=str(folder / "run"), assignments=changes)
     how = "inverse" if s["method"] == "cdt" else "unchanged"
@@ -275,16 +277,13 @@ def _kept(folder: Path, config: Any, run: Callable[[], Any]) -> Result:
 
 
 def _check_run(folder: Path, stored: Mapping[str, Any], config: Any) -> None:
-    """A run that was put there by hand must be the one that is meant."""
+    """A run that was put there by hand must be the one that is meant; a policy as its loss lies beside it."""
     from capri.train.config import Config
     from capri.train.settings import build, differences
 
     before = build(Config, stored).to_mapping()
-    changed = [
-        name
-        for name in differences(before, config.to_mapping())
-        if name not in ("out", "data.root") and not name.startswith(("loss", "search"))
-    ]
+    elsewhere = ("out", "data.root", "search", *(["loss"] if before["loss"]["strategy"] == "policy" else []))
+    changed = [name for name in differences(before, config.to_mapping()) if not name.startswith(elsewhere)]
     if changed:
         raise InputError(f"{folder} holds a run with other {', '.join(changed)}; delete it, and it is done anew.")
 
