@@ -194,7 +194,7 @@ def _draw_steps(store: Store, seeds: Sequence[int], size: Size, path: Path) -> N
 # -- the objective during the search -----------------------------------------------------------------------------------
 
 WARMUP_PANELS = {"no warm-up": ("plain_none", "cap_none"), "5 epochs of warm-up": ("plain_short", "cap"),
-                 "⅔ of the search": ("default_long", "cap_long")}  # fmt: skip
+                 "warm-up for ⅔ of it": ("default_long", "cap_long")}  # fmt: skip
 
 
 def _search_units(seeds: Sequence[int], size: Size) -> list[Unit]:
@@ -205,7 +205,7 @@ def _draw_searches(store: Store, seeds: Sequence[int], size: Size, path: Path) -
     with style():
         import matplotlib.pyplot as plt
 
-        figure, panels = plt.subplots(1, 3, figsize=(11, 3.4), sharey=True, layout="constrained")
+        figure, panels = plt.subplots(1, 3, figsize=(11, 3.4), sharex=True, sharey=True, layout="constrained")
         for axes, (title, rows) in zip(panels, WARMUP_PANELS.items(), strict=True):
             for row, label, colour in zip(rows, ("plain (AutoBalance)", "CAP"), (ORANGE, BLUE), strict=True):
                 found = [store.need(warmup_unit(row, "clinc150-lt", s, size)) for s in seeds]
