@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
 import lightning as L
@@ -17,7 +18,7 @@ ALONE: Process = (0, 1)
 EVALUATION_BATCH = 500  # no gradients are kept, so evaluation takes larger batches
 
 
-class SplitsDataModule(L.LightningDataModule):
+class SplitsDataModule(L.LightningDataModule, ABC):
     """Batches of the three parts of an experiment; `generator` holds all randomness of order and augmentation."""
 
     def __init__(self, splits: Splits, batch_size: int, seed: int):
@@ -37,9 +38,9 @@ class SplitsDataModule(L.LightningDataModule):
         """Test in order, unaugmented; each process gets its share."""
         return self.batches(self.splits.test, process=self._process())
 
+    @abstractmethod
     def batches(self, part: Part, *, training: bool = False, process: Process = ALONE) -> Iterable[Batch]:
         """Batches of a part: the whole of it, or the share of `process`."""
-        raise NotImplementedError
 
     def _process(self) -> Process:
         return ALONE if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)

@@ -70,10 +70,12 @@ SOURCES: Mapping[str, Source] = {
 }
 
 
-def _source(data: str, size: Size) -> str:
+def _source(data: str, size: Size, *, images: bool = False) -> str:
     """Digits stand in for all data in smoke size, as features unless it is about images."""
-    if size != "smoke" or data == "digits-images":
+    if size != "smoke" or data.startswith("digits"):
         return data
+    if images:
+        return "digits-images"
     return "digits-noise" if data.endswith("-noise") else "digits"
 
 
@@ -100,7 +102,7 @@ def grid(data: str, seed: int, size: Size, strategy: str) -> Unit:
 
 def pretrain(data: str, seed: int, size: Size) -> Unit:
     """SimSiam on the training images."""
-    name = "digits-images" if size == "smoke" else data
+    name = _source(data, size, images=True)
     epochs = {"smoke": 1, "cpu": 20, "paper": 200}[size]
     settings = SOURCES[name].run(seed, size, f"trainer.max_epochs={epochs}")
     return Unit("pretrain", settings, f"{name}-{epochs}-epochs-seed{seed}")
@@ -108,7 +110,7 @@ def pretrain(data: str, seed: int, size: Size) -> Unit:
 
 def pretrained(data: str, seed: int, size: Size, attributes: Sequence[str], *changes: str) -> Unit:
     """Search on 80/20 from the network that SimSiam leaves, retrain on all."""
-    name = "digits-images" if size == "smoke" else data
+    name = _source(data, size, images=True)
     unit = bilevel(name, seed, size, attributes, *changes)
     first = {"from": [name, seed, size], "digest": pretrain(name, seed, size).digest}
     return Unit("bilevel", {**unit.settings, "init": first}, f"{unit.label}-simsiam")
@@ -188,7 +190,8 @@ def do_bilevel(unit: Unit, store: Store) -> Result:
 
     folder, changes = store.folder(unit), _located(unit.settings, store)
     if "init" in unit.settings:
-        changes.append(f"search.init={_encoder(pretrain(*unit.settings['init']['from']), store)}")
+        first = pretrain(*unit.settings["init"]["from"])
+        changes.append(f"search.init={_file(first, store, 'encoder.safetensors')}")
     config = resolve_search(preset=unit.settings["preset"], out=str(folder), assignments=changes)
     final = config.training(data=replace(config.data, val_fraction=0.0))
     kept = _kept(folder / "retrain", final, lambda: search_and_retrain(config, resume=_started(folder / "search")))
@@ -199,23 +202,13 @@ def do_bilevel(unit: Unit, store: Store) -> Result:
             "curve": _curve(folder / "search" / "trajectory.npz")}  # fmt: skip
 
 
-def _encoder(unit: Unit, store: Store) -> Path:
-    """The network that a pretraining left; it is done again where its record is there and its folder is not."""
-    path = store.folder(unit) / "encoder.safetensors"
-    store.need(unit)
-    if not path.exists():
-        with store.alone(unit):
-            do_pretrain(unit, store)
-    return path
-
-
 def do_transfer(unit: Unit, store: Store) -> Result:
     """Post-hoc on a model of 80 %, judged on test; or its policy as the loss of a new model."""
     from capri.posthoc import LogitAdjuster
 
     s = unit.settings
     first = train(s["data"], s["seed"], s["size"], *s.get("extra", []), "data.val_fraction=0.2")
-    with np.load(_logits(first, store)) as file:
+    with np.load(_file(first, store, "logits.npz")) as file:
         pack = dict(file)
     names = pack["class_names"]
     adjuster = LogitAdjuster("balanced", method=s["method"], parameters=s["parameters"], classes=list(names),
@@ -227,14 +220,14 @@ def do_transfer(unit: Unit, store: Store) -> Result:
     return {"test": evaluate(pack["test_y"], decided, len(names), ["balanced", "sdev", "worst"])}
 
 
-def _logits(unit: Unit, store: Store) -> Path:
-    """The logits of a training run, which is done again where its record is there and its folder is not."""
-    path = store.folder(unit) / "logits.npz"
+def _file(unit: Unit, store: Store, name: str) -> Path:
+    """What a run left in its folder; it is done again where its record is there and the file is not."""
+    path = store.folder(unit) / name
     if "failed" in store.need(unit):
-        raise InputError(f"the run {unit.label} diverged; there is nothing to tune.")
+        raise InputError(f"the run {unit.label} diverged and left no {name}.")
     if not path.exists():
         with store.alone(unit):
-            do_train(unit, store)
+            store.works[unit.kind](unit, store)
     return path
 
 

@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from capri._checks import InputError
-from capri._files import write_atomically
 from capri.data.batches import Batch
 from capri.data.modules import SplitsDataModule
 from capri.data.splits import Part
@@ -35,7 +34,7 @@ from capri.train.checkpoints import random_state, restore_random_state
 from capri.train.config import Config
 from capri.train.experiment import make_data, make_model
 from capri.train.recorder import write_csv
-from capri.train.runner import make_trainer
+from capri.train.runner import claim, make_trainer, quiet
 
 BASE_LR, MOMENTUM, WEIGHT_DECAY = 0.06, 0.9, 5e-4  # SGD with a cosine, as in the SimSiam paper's CIFAR experiments
 
@@ -113,19 +112,15 @@ def pretrain(config: Config, *, resume: bool = False) -> dict[str, Any]:
         raise InputError(f"data.name is {config.data.name!r}; views are made of images: use cifar10-lt or another.")
     if config.trainer.devices * config.trainer.num_nodes > 1:
         raise InputError("pretraining runs on one device; set trainer.devices=1.")
-    if last.exists() and not resume:
-        raise InputError(f"{folder} holds a run already; go on with --resume, or choose another folder with --out.")
-    write_atomically(folder / "config.toml", config.to_toml().encode())
+    claim(folder, config, resume)
     L.seed_everything(config.seed, verbose=False)
     data = make_data(config)
     encoder = make_model(config, data.splits)
     random_probe = linear_probe(encoder, data)
     module, keeper = Pretraining(SimSiam(encoder), data.generator), _Keeper(folder, data.generator)
     trainer = make_trainer(config, keeper)  # type: ignore[arg-type]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*LeafSpec.*|.*does not have many workers.*")
-        path = last if resume and last.exists() else None
-        trainer.fit(module, train_dataloaders=_Pairable(data), ckpt_path=path)
+    with quiet():
+        trainer.fit(module, train_dataloaders=_Pairable(data), ckpt_path=last if resume and last.exists() else None)
     artefacts.write_model(folder / "encoder.safetensors", encoder)
     summary = {
         "spread": keeper.rows[-1]["spread"],
