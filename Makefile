@@ -11,7 +11,7 @@ demo: $(VENV)/.light  ## the whole story on a real classifier, with a picture
 
 test: $(VENV)/.test lint types  ## formatting, types, doctests and the test suite
 	@echo "capri: running the tests (a few minutes on 2 cores) ..."
-	$(BIN)/python -m pytest --cov=capri --cov-report=term:skip-covered -q
+	$(BIN)/python -m pytest -n auto --cov=capri --cov=capri_paper --cov-report=term:skip-covered -q
 	$(BIN)/python -m pytest --doctest-glob='*.md' -q docs README.md CONTRIBUTING.md
 
 test-slow: $(VENV)/.test  ## the tests that take minutes or need the real data
@@ -28,26 +28,26 @@ docs: $(VENV)/.docs  ## the manual, in docs/_build/html
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
 
 bench: $(VENV)/.bench  ## speed against the alternatives, as ratios in one run
-	$(BIN)/python benchmarks/posthoc.py --page docs/speed.md
+	$(BIN)/python reproduction/benchmarks/posthoc.py --page docs/speed.md
 
 $(VENV)/bin/python:
 	@echo "capri: making the environment .venv"
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.light: pyproject.toml requirements/constraints.txt | $(VENV)/bin/python
+$(VENV)/.light: pyproject.toml reproduction/pyproject.toml requirements/constraints.txt | $(VENV)/bin/python
 	@echo "capri: installing the light core (one to two minutes the first time) ..."
-	$(PIP) -e ".[report]"
+	$(PIP) -e ".[report]" -e ./reproduction
 	@echo "capri: compiling the searches, once (half a minute) ..."
 	@$(BIN)/capri demo --data cifar10-lt --splits 1 --jobs 1 --out $(VENV)/compiled > /dev/null
 	@touch $@
 
-$(VENV)/.test: pyproject.toml requirements/constraints.txt | $(VENV)/bin/python
+$(VENV)/.test: pyproject.toml reproduction/pyproject.toml requirements/constraints.txt | $(VENV)/bin/python
 	@echo "capri: installing everything the tests need, torch included (two to four minutes the first time) ..."
-	$(PIP) -e ".[test]"
+	$(PIP) -e ".[test]" -e ./reproduction
 	@touch $@
 
-$(VENV)/.docs: pyproject.toml requirements/constraints.txt | $(VENV)/bin/python
-	$(PIP) -e ".[test,docs]"
+$(VENV)/.docs: pyproject.toml reproduction/pyproject.toml requirements/constraints.txt | $(VENV)/bin/python
+	$(PIP) -e ".[test,docs]" -e ./reproduction
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.test requirements/peers.txt

@@ -9,8 +9,8 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from capri import Strategy, evaluate
+from capri.bilevel import ParametricCrossEntropy
 from capri.data import exponential_counts, long_tail
-from capri.train import ParametricCrossEntropy
 
 x, y = load_digits(return_X_y=True)
 x_train, x_test, y_train, y_test = train_test_split(x / 16, y, test_size=0.5, stratify=y, random_state=0)

@@ -13,8 +13,8 @@ from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
 
 from capri import Strategy, evaluate
+from capri.bilevel import ParametricCrossEntropy
 from capri.data import exponential_counts, long_tail
-from capri.train import ParametricCrossEntropy
 
 logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
 L.seed_everything(0, verbose=False)

@@ -15,7 +15,7 @@ rare the minority is, and how noisy.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from capri.theory import figures, gmm, simulation
+from capri_paper.theory import figures, gmm, simulation
 
 ratios = np.array([0.5, 1.0, 2.0])
 minority = gmm.solve(pi=0.1, s_plus=np.sqrt(ratios), s_minus=1.0, R=2.0, dbar=1.0)

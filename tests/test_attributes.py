@@ -99,7 +99,7 @@ class TestEstimatedNoise:
 
     def test_without_cleanlab_it_says_how_to_get_it(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "cleanlab.count", None)
-        with pytest.raises(ImportError, match=r"needs cleanlab: pip install 'capri\[noise\]'"):
+        with pytest.raises(ImportError, match=r'needs cleanlab: pip install "capriors\[noise\]"'):
             estimate_noise([0, 1], [[0.9, 0.1], [0.2, 0.8]])
 
 

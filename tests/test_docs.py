@@ -17,15 +17,17 @@ CODE = sorted({c for c in CELLS if re.fullmatch(r"_?[A-Za-z]+(\.\w+)+|[A-Z]\w+|b
 @pytest.mark.parametrize("cited", sorted(set(re.findall(r"`((?:\w+/)?test_\w+\.py::[\w:]+)`", EQUATIONS))))
 def test_cited_tests_exist(cited):
     file, *names = cited.split("::")
-    source = (TESTS / file).read_text(encoding="utf-8")
+    homes = (TESTS, TESTS.parent / "reproduction" / "tests")
+    source = next(home / file for home in homes if (home / file).exists()).read_text(encoding="utf-8")
     for name in names:
         assert re.search(rf"^\s*(def|class) {name}\b", source, re.MULTILINE), cited
 
 
 @pytest.mark.parametrize("cited", CODE)
 def test_cited_code_exists(cited):
-    first, *rest = cited.split(".")
-    thing = getattr(capri, first) if first in capri.__all__ else importlib.import_module(f"capri.{first}")
+    first, *rest = cited.removeprefix("capri_paper.").split(".")
+    home = "capri_paper" if cited.startswith("capri_paper.") else "capri"
+    thing = getattr(capri, first) if first in capri.__all__ else importlib.import_module(f"{home}.{first}")
     for name in rest:
         if not hasattr(thing, name) and hasattr(thing, "__path__"):  # a submodule that nothing has imported yet
             importlib.import_module(f"{thing.__name__}.{name}")

@@ -10,7 +10,18 @@ import pytest
 import capri
 
 HEAVY = ("torch", "numba", "matplotlib", "pandas", "sklearn", "scipy", "cleanlab", "typer")
-CORE = ("_checks", "_files", "attributes", "constraints", "demo", "dictionary", "errors", "evaluation", "forms")
+CORE = (
+    "_checks",
+    "_files",
+    "_provenance",
+    "attributes",
+    "constraints",
+    "demo",
+    "dictionary",
+    "errors",
+    "evaluation",
+    "forms",
+)
 CORE += ("objectives", "policy", "strategy")
 
 

@@ -15,7 +15,8 @@ from hypothesis.extra.numpy import arrays
 
 import capri
 from capri import InputError, Policy, PolicyError, Strategy
-from capri.policy import SCHEMA, data_digest, to_logits
+from capri._provenance import data_digest
+from capri.policy import SCHEMA, to_logits
 
 finite = st.floats(-1e300, 1e300)
 

@@ -20,7 +20,7 @@ from capri.strategy import Strategy
 if TYPE_CHECKING:
     from capri.posthoc import CAPClassifierCV, LogitAdjuster, exact_line_search, fold
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AbsentClassWarning",

@@ -8,7 +8,7 @@ def main() -> None:
     try:
         from capri.cli import app
     except ImportError as error:
-        sys.exit(f"capri's command line needs {error.name}: pip install 'capri[report]'")
+        sys.exit(f'the command line of capri needs {error.name}: pip install "capriors[report]"')
     app()
 
 

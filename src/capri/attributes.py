@@ -81,7 +81,7 @@ def estimate_noise(y: ArrayLike, probabilities: ArrayLike) -> Vector:
     try:
         from cleanlab.count import compute_confident_joint, estimate_latent
     except ImportError:
-        raise ImportError("estimating label noise needs cleanlab: pip install 'capri[noise]'") from None
+        raise ImportError('estimating label noise needs cleanlab: pip install "capriors[noise]"') from None
     p = check_scores(probabilities, "probabilities").astype(np.float64)
     labels = check_labels(y, p.shape[1], len(p))
     joint = compute_confident_joint(labels=labels, pred_probs=p)

@@ -128,15 +128,14 @@ def pack(name: str) -> Callable[[int], Split]:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A named source of splits, by seed. paper: the table of the paper that has the same numbers, if any."""
+    """A named source of splits, by seed."""
 
     title: str
     split: Callable[[int], Split]
-    paper: str = ""
 
 
 _PACKS = {
-    "cifar100-lt": Dataset("CIFAR100-LT (500 to 5 training images), ResNet-32", pack("cifar100-lt"), "objectives"),
+    "cifar100-lt": Dataset("CIFAR100-LT (500 to 5 training images), ResNet-32", pack("cifar100-lt")),
     "cifar10-lt": Dataset("CIFAR10-LT (5,000 to 50 training images), ResNet-32", pack("cifar10-lt")),
 }
 DATASETS: dict[str, Dataset] = {

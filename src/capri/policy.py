@@ -10,8 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import platform
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
@@ -24,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from capri._checks import InputError, check_names, check_scores, short
 from capri._files import write_atomically
+from capri._provenance import versions
 from capri.strategy import Strategy
 
 SCHEMA = 1
@@ -39,22 +38,6 @@ ScoreKind: TypeAlias = Literal["logits", "proba"]
 
 class PolicyError(InputError):
     """A policy file that cannot be trusted: truncated, changed, of another version, or not a policy."""
-
-
-def data_digest(*arrays: ArrayLike) -> str:
-    """A short digest of arrays (values, shapes and types), to tell data sets apart."""
-    sha = hashlib.sha256()
-    for array in map(np.ascontiguousarray, arrays):
-        sha.update(f"{array.dtype.str}{array.shape}".encode())
-        sha.update(repr(array.tolist()).encode() if array.dtype == object else array.view(np.uint8).data)
-    return sha.hexdigest()[:16]
-
-
-def versions() -> dict[str, str]:
-    """Versions of what computed a policy."""
-    import capri
-
-    return {"capri": capri.__version__, "numpy": np.__version__, "python": platform.python_version()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,16 +179,3 @@ def _plain(value: Any, where: str) -> Any:
 
 def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not allowed")
-
-
-def commit() -> str | None:
-    """The commit of the source that runs, with '+changes' where files differ from it; None outside a repository."""
-    here = Path(__file__).parent
-    try:
-        found = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"],
-            cwd=here, capture_output=True, text=True, timeout=10, check=True,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return found.stdout.strip()

@@ -124,7 +124,7 @@ class Strategy:
         return self._checked(scores) * self.delta + self.l
 
     def loss(self, scores: ArrayLike, y: ArrayLike) -> Vector:
-        """The parametric cross-entropy of each sample, (n_samples,); `capri.train` has the differentiable twin."""
+        """The parametric cross-entropy of each sample, (n_samples,); `capri.bilevel` has the differentiable twin."""
         z = self.loss_scores(scores)
         labels = check_labels(y, self.n_classes, len(z))
         top = z.max(axis=1)

@@ -281,13 +281,13 @@ class TestLibraries:
         (tmp_path / name).write_bytes(b"")
         for module in (library, f"{library}.parquet", f"{library}.numpy"):
             monkeypatch.setitem(sys.modules, module, None)
-        message = f"files need {library}: pip install 'capri[tables]'"
+        message = f'files need {library}: pip install "capriors[tables]"'
         assert refused(capri("tune", name, "-o", "policy.json"), message)
 
     def test_missing_for_output(self, capri, files, policy, monkeypatch, tmp_path):
         monkeypatch.setitem(sys.modules, "pyarrow", None)
         done = capri("apply", files / "val.csv", policy, "-o", "p.parquet", "--adjusted", "a.npz")
-        assert refused(done, ".parquet files need pyarrow: pip install 'capri[tables]'")
+        assert refused(done, '.parquet files need pyarrow: pip install "capriors[tables]"')
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("name", ["x.parquet", "x.safetensors"])

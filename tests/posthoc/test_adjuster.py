@@ -163,7 +163,6 @@ class TestObjectives:
             lambda errors: float((errors**2).mean()),
             confusion_objective(lambda m: float(-np.log1p(np.diag(m)).sum()), "log_hits"),
         ],
-        ids=str,
     )
     @pytest.mark.parametrize("method", ["cap", "la"])
     @pytest.mark.filterwarnings("ignore::capri.posthoc.DegenerateWarning")  # one class alone, or plain error
@@ -347,7 +346,6 @@ class TestPolicy:
             {"objective": "macro_f1"},
             {"objective": "sdev"},
         ],
-        ids=str,
     )
     def test_on_disk_decides_the_same(self, tail, tmp_path, settings):
         adjuster = tail.fitted(LogitAdjuster(**settings))

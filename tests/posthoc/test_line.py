@@ -223,7 +223,6 @@ class TestBruteForce:
             ["macro_f1 <= baseline", "sdev <= baseline + 0.1"],
             [(error_range, 0.5)],
         ],
-        ids=str,
     )
     @settings(max_examples=6)
     @given(case=cases())

@@ -23,7 +23,7 @@ def pose(tail, objective="balanced", **keywords):
 
 
 class TestGradients:
-    @pytest.mark.parametrize("objective", [*OBJECTIVES, "balanced+0.3*worst", square_sum], ids=str)
+    @pytest.mark.parametrize("objective", [*OBJECTIVES, "balanced+0.3*worst", square_sum])
     @pytest.mark.parametrize("of", ["l", "delta"])
     def test_are_the_differences_of_the_value(self, tail, rng, objective, of):
         surrogate = Surrogate(pose(tail, objective, sample_weight=rng.uniform(0.5, 2, len(tail.y))))

@@ -59,9 +59,9 @@ def compare_runs(first: Path, second: Path) -> None:
 
 
 def start_training(arguments: list[str]) -> subprocess.Popen[str]:
-    """``python -m capri.train …`` with one thread."""
+    """``capri train …`` with one thread."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE)}
-    command = [sys.executable, "-m", "capri.train", *arguments]
+    command = [sys.executable, "-m", "capri", "train", *arguments]
     return subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 

@@ -8,15 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from typer import Typer
 from typer.testing import CliRunner, Result
 
 from capri.cli import _app
-from capri.train.cli import train
 
 COUNTS = {"train": (6, 3, 2), "val": (2, 2, 2), "test": (2, 2, 2)}
-app = Typer()
-app.command()(train)
 
 
 @pytest.fixture
@@ -41,7 +37,7 @@ def train_on(root: Path, *assignments: str) -> Result:
     settings = ["data.n_classes=3", "data.image_size=32", "data.workers=0", "model.name=resnet32"]
     settings += ["trainer.max_epochs=1", "trainer.batch_size=4", "trainer.accelerator=cpu", f"data.root={root}"]
     options = [f"--set={a}" for a in (*settings, *assignments)]
-    return CliRunner().invoke(app, ["--preset", "imagenet-lt", *options, "--out", str(root / "run")])
+    return CliRunner().invoke(_app, ["train", "--preset", "imagenet-lt", *options, "--out", str(root / "run")])
 
 
 @pytest.mark.parametrize("model", ["resnet32", "resnet50"])
@@ -67,7 +63,7 @@ def test_a_damaged_image(tree, workers):
     path.write_bytes(path.read_bytes()[:300])
     result = train_on(tree, f"data.workers={workers}")
     assert result.exit_code == 2
-    assert result.output.splitlines()[-1].startswith(f"capri train: {path} cannot be decoded")
+    assert result.output.splitlines()[-1].startswith(f"capri: {path} cannot be decoded")
 
 
 def test_missing_files_are_named_with_source_and_layout(tree):

@@ -8,20 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from typer import Typer
 from typer.testing import CliRunner
 
 from capri._checks import InputError
 from capri.attributes import difficulty
+from capri.cli import _app as app
 from capri.policy import Policy
-from capri.train import cli_search, search_runner
+from capri.train import search_runner
 from capri.train.checkpoints import load_checkpoint
 from capri.train.search import Search, ThinValidationWarning, validation_stream
 from capri.train.search_config import resolve_search
-
-app = Typer()
-for command in (cli_search.search, cli_search.retrain, cli_search.pretrain):
-    app.command()(command)
 
 
 def write_long_tail(path: Path, seed: int = 0) -> Path:

@@ -10,9 +10,9 @@ from torch.nn import functional as F
 
 from capri import Policy, Strategy
 from capri._checks import InputError
+from capri.bilevel.losses import ParametricCrossEntropy, parametric_cross_entropy
 from capri.train.config import LossConfig
 from capri.train.experiment import make_smoothing
-from capri.train.losses import ParametricCrossEntropy, parametric_cross_entropy
 
 K = 4
 

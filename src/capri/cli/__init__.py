@@ -1,18 +1,24 @@
-"""The command line: `capri demo | tune | apply | evaluate | compare | fold | train | search | … | paper`."""
+"""The command line: every command of the library, and those of installed extensions.
+
+An extension is a package with an entry point in the group `capri.commands`: a function becomes a command of the entry
+point's name, a `typer.Typer` a group of commands.
+"""
 
 import sys
 from collections.abc import Sequence
+from importlib.metadata import entry_points
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from capri._checks import InputError
+from capri._provenance import versions
 from capri.cli import apply, compare, evaluate, fold, tune
 from capri.cli.demo import demo
 from capri.cli.messages import say
-from capri.paper.cli import app as paper
-from capri.theory.cli import theory
-from capri.train.cli import train
-from capri.train.cli_search import pretrain, retrain, search
+from capri.cli.search import pretrain, retrain, search
+from capri.cli.train import train
 
 #: What typer raises for an unknown option or a missing argument; it has no public name of its own.
 _UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
@@ -20,14 +26,48 @@ _UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
 #: Which extra brings what a command may miss.
 _EXTRAS = {"torch": "train", "lightning": "train", "PIL": "train", "matplotlib": "report", "pandas": "tables"}
 
+
+class _Commands(TyperGroup):
+    """The one path for errors: what a user can mend is one line on stderr and exit code 2."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except (InputError, OSError, FloatingPointError) as error:
+            say(error)
+        except ModuleNotFoundError as error:
+            extra = _EXTRAS.get((error.name or "").split(".")[0])
+            if extra is None:
+                raise
+            say(f'this command needs {error.name}, which is not installed: pip install "capriors[{extra}]"')
+        raise typer.Exit(code=2)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"capri {versions()['capri']}")
+        raise typer.Exit
+
+
 _app = typer.Typer(
     name="capri",
+    cls=_Commands,
     help="Make classifiers good for the classes and the objective that matter.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@_app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+) -> None:
+    pass
+
+
 _app.command()(demo)
 for _module, _command in (
     (tune, tune.tune),
@@ -37,34 +77,21 @@ for _module, _command in (
     (fold, fold.fold),
 ):
     _app.command(epilog=_module.EXAMPLES)(_command)
-
-_app.command()(train)
-_app.command()(search)
-_app.command()(retrain)
-_app.command()(pretrain)
-_app.command()(theory)
-_app.add_typer(paper, name="paper")
-
-
-@_app.callback()
-def _root() -> None:
-    pass
+for _function in (train, search, retrain, pretrain):
+    _app.command()(_function)
+for _point in sorted(entry_points(group="capri.commands"), key=lambda point: point.name):
+    _extension = _point.load()
+    if isinstance(_extension, typer.Typer):
+        _app.add_typer(_extension, name=_point.name)
+    else:
+        _app.command(name=_point.name)(_extension)
 
 
 def app(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; an input that cannot be used is one line on stderr and exit code 2."""
+    """Run the command line; it ends the process."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         code = _app(given or ["--help"], standalone_mode=False)
-    except InputError as error:
-        say(error)
-        code = 2
-    except ModuleNotFoundError as error:
-        extra = _EXTRAS.get((error.name or "").split(".")[0])
-        if extra is None:
-            raise
-        say(f"this command needs {error.name}, which is not installed: pip install 'capri[{extra}]'")
-        code = 2
     except _UsageError as error:
         say(f"{error.format_message().rstrip('.')}. See `capri --help`.")
         code = 2

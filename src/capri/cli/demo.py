@@ -14,13 +14,11 @@ from rich.progress import Progress
 from rich.table import Table
 
 from capri import demo as story
-from capri import reference
 from capri._checks import InputError
 from capri._files import write_atomically
 
-#: What the last method is compared with, and the paper's name for it.
-OTHERS = {"as trained": "pretrained", "LA, tuned": "la", "plain": "plain"}
-THEIRS = "  in the paper"
+#: What the last method is compared with.
+OTHERS = ("as trained", "LA, tuned", "plain")
 
 
 def demo(
@@ -38,8 +36,8 @@ def demo(
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("tuning", total=splits * len(story.OBJECTIVES))
         results = story.run(data, splits, on_step=lambda: progress.advance(task), jobs=jobs)
-    console.print(table(results, source.paper))
-    console.print(differences(results, source.paper))
+    console.print(table(results))
+    console.print(differences(results))
     console.print(
         f"Errors in % on test samples, mean ± standard deviation over {splits} splits; lower is better. Each column is "
         "tuned for its own objective on validation samples, there with sdev under balanced <= as trained.\n"
@@ -47,28 +45,26 @@ def demo(
         "room for each class to deviate. Differences are taken split by split, on the same scores.",
         highlight=False,
     )
-    write_atomically(out / "table.md", markdown(results, source.paper).encode())
+    write_atomically(out / "table.md", markdown(results).encode())
     picture = draw(results, source.title, out)
     console.print(f"Picture of the class errors: {picture}\nTable: {out / 'table.md'}")
 
 
-def table(results: story.Results, paper: str = "") -> Table:
+def table(results: story.Results) -> Table:
     """The results as a terminal table, the best of each column in bold."""
     grid = _grid("method")
     best = {o: min(results.values[m][o].mean() for m in results.values) for o in story.OBJECTIVES}
     for method, row in results.values.items():
         cells = [(cell(row[o]), row[o].mean() <= best[o] + 1e-12) for o in story.OBJECTIVES]
         grid.add_row(method, *(f"[bold green]{text}[/]" if first else text for text, first in cells))
-        if paper and method == "as trained":
-            grid.add_row(THEIRS, *_pretrained(paper), style="dim")
     return grid
 
 
-def differences(results: story.Results, paper: str = "") -> Table:
+def differences(results: story.Results) -> Table:
     """The last method less others, as a terminal table."""
     grid = _grid("other", title=f"{list(results.values)[-1]} minus another, in points")
-    for name, cells in paired(results, paper):
-        grid.add_row(name, *cells, style="dim" if name == THEIRS else "")
+    for name, cells in paired(results):
+        grid.add_row(name, *cells)
     return grid
 
 
@@ -79,36 +75,19 @@ def _grid(heading: str, title: str | None = None) -> Table:
     return grid
 
 
-def paired(results: story.Results, paper: str = "") -> list[tuple[str, list[str]]]:
-    """Rows of the differences: the last method less others, split by split; below each, what the paper has."""
+def paired(results: story.Results) -> list[tuple[str, list[str]]]:
+    """Rows of the differences: the last method less others, split by split."""
     last = list(results.values)[-1]
     rows = []
-    for other, name in OTHERS.items():
+    for other in OTHERS:
         pairs = [results.values[last][o] - results.values[other][o] for o in story.OBJECTIVES]
         rows.append((other, [cell(pair, sign=True) for pair in pairs]))
-        if paper:
-            rows.append((THEIRS, [_theirs(paper, name, o) for o in story.OBJECTIVES]))
     return rows
 
 
-def _pretrained(paper: str) -> list[str]:
-    """The errors of the paper's own network before tuning."""
-    found = (reference.figure(paper, "pretrained", o) for o in story.OBJECTIVES)
-    return ["–" if f is None else f"{f.mean:.1f}" for f in found]
-
-
-def _theirs(paper: str, other: str, objective: str) -> str:
-    """CAP less another in the paper, which reports each method less the pre-trained model."""
-    cap = reference.figure(paper, "cap", objective)
-    rest = reference.Figure(0.0) if other == "pretrained" else reference.figure(paper, other, objective)
-    return "–" if cap is None or rest is None else f"{cap.mean - rest.mean:+.1f}"
-
-
-def markdown(results: story.Results, paper: str = "") -> str:
+def markdown(results: story.Results) -> str:
     """Both tables as Markdown."""
     rows = [(method, [cell(row[o]) for o in story.OBJECTIVES]) for method, row in results.values.items()]
-    if paper:
-        rows.insert(1, (THEIRS, _pretrained(paper)))
     head, rule = " | ".join(story.OBJECTIVES), "| --- |" + " ---: |" * len(story.OBJECTIVES)
     return "\n".join(
         [
@@ -118,7 +97,7 @@ def markdown(results: story.Results, paper: str = "") -> str:
             f"\nErrors in %, test, mean ± standard deviation, n = {results.n_splits} splits.\n",
             f"| {list(results.values)[-1]} minus | {head} |",
             rule,
-            *(f"| {name} | {' | '.join(cells)} |" for name, cells in paired(results, paper)),
+            *(f"| {name} | {' | '.join(cells)} |" for name, cells in paired(results)),
             "",
         ]
     )

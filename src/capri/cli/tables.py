@@ -106,7 +106,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def _missing_library(path: Path, library: str) -> InputError:
-    return InputError(f"{path}: {path.suffix} files need {library}: pip install 'capri[tables]'")
+    return InputError(f'{path}: {path.suffix} files need {library}: pip install "capriors[tables]"')
 
 
 def _expect_start(path: Path, expected: bytes) -> None:

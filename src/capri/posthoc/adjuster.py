@@ -12,13 +12,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from capri._checks import InputError, check_counts, check_scores, check_vector
+from capri._provenance import data_digest
 from capri.attributes import frequency, importance
 from capri.constraints import ConstraintLike, as_constraint
 from capri.dictionary import BASIS, BasisFunction, Scaling
 from capri.errors import Absent
 from capri.forms import Evaluator, Form
 from capri.objectives import ObjectiveLike
-from capri.policy import Policy, ScoreKind, data_digest, to_logits
+from capri.policy import Policy, ScoreKind, to_logits
 from capri.posthoc.methods import Parameters, Pooling, Task, tune
 from capri.posthoc.problem import Problem
 from capri.posthoc.trust import validate, warn_if_degenerate, warn_if_thin

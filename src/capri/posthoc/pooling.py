@@ -22,7 +22,7 @@ from capri.posthoc.problem import TOLERANCE, Problem, Vector, tally
 from capri.posthoc.search import Space, exact_search
 from capri.posthoc.smooth import median_margin, minimise_offsets
 
-UNIT = 20.0  # λ₀ times samples per class; benchmarks/heldout.py compares
+UNIT = 20.0  # λ₀ times samples per class; reproduction/benchmarks/heldout.py compares
 FACTORS = (4.0, 1.0, 0.25)
 FOLDS = 5
 RESAMPLES = 50

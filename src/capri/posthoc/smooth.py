@@ -26,7 +26,7 @@ from capri.posthoc.problem import Problem, Vector
 
 Part: TypeAlias = Literal["l", "delta"]
 HINGE = 100.0  # weight of a squared violation
-SHARPNESS = 8.0  # median margin of the sharpened scores; benchmarks/heldout.py compares
+SHARPNESS = 8.0  # median margin of the sharpened scores; reproduction/benchmarks/heldout.py compares
 
 
 def median_margin(problem: Problem, at_most: int = 2000) -> float:

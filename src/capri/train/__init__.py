@@ -1,25 +1,20 @@
-"""Training: the strategy as a loss, and a laboratory for long-tailed data. Names load torch on first use."""
+"""Training: a laboratory for long-tailed data. The losses are in `capri.bilevel`. Names load torch on first use."""
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from capri.train.config import Config
-    from capri.train.losses import ParametricCrossEntropy, parametric_cross_entropy
     from capri.train.module import Classifier
     from capri.train.runner import run
     from capri.train.search import Search
     from capri.train.search_config import SearchRun
     from capri.train.search_runner import retrain, search_and_retrain
-    from capri.train.strategy_map import StrategyMap
 
 __all__ = [
     "Classifier",
     "Config",
-    "ParametricCrossEntropy",
     "Search",
     "SearchRun",
-    "StrategyMap",
-    "parametric_cross_entropy",
     "retrain",
     "run",
     "search_and_retrain",
@@ -28,11 +23,8 @@ __all__ = [
 _HOMES = {
     "Classifier": "module",
     "Config": "config",
-    "ParametricCrossEntropy": "losses",
     "Search": "search",
     "SearchRun": "search_config",
-    "StrategyMap": "strategy_map",
-    "parametric_cross_entropy": "losses",
     "retrain": "search_runner",
     "run": "runner",
     "search_and_retrain": "search_runner",

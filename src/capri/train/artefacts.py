@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 from torch import nn
 
 from capri._files import write_atomically
+from capri._provenance import commit
 from capri.attributes import norm
 from capri.data.batches import Batch
 from capri.data.splits import Part, Splits
 from capri.errors import Absent, class_errors, predict
 from capri.evaluation import evaluate
-from capri.policy import commit
 from capri.train.module import objectives_for
 from capri.train.recorder import write_csv
 
-PACKAGES = ("capri", "torch", "lightning", "numpy")
+PACKAGES = ("capriors", "torch", "lightning", "numpy")
 
 
 @torch.no_grad()

@@ -30,12 +30,12 @@ from lightning.pytorch.loggers import TensorBoardLogger
 
 from capri._checks import AbsentClassWarning, InputError
 from capri._files import write_atomically
+from capri.bilevel.losses import ParametricCrossEntropy
 from capri.data.modules import SplitsDataModule
 from capri.train import artefacts
 from capri.train.checkpoints import AtomicCheckpointIO
 from capri.train.config import Config
 from capri.train.experiment import make_data, make_model, make_smoothing, make_strategy
-from capri.train.losses import ParametricCrossEntropy
 from capri.train.module import Classifier
 from capri.train.recorder import Recorder, RunProgress
 from capri.train.settings import build, differences, read_toml

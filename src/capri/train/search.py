@@ -21,16 +21,16 @@ from torch import Tensor, nn
 
 from capri._checks import InputError
 from capri.attributes import Attributes, difficulty, frequency, importance, noise
+from capri.bilevel.hypergradient import AnyLoss, InnerLoss, InverseHessianSettings, ParametricLoss, outer_gradient
+from capri.bilevel.losses import parametric_cross_entropy
+from capri.bilevel.outer_objective import OuterObjective, class_sums
+from capri.bilevel.strategy_map import Dictionaries, StrategyMap, StrategyTensors
 from capri.data.batches import Batch
 from capri.data.modules import SplitsDataModule
 from capri.errors import Absent
 from capri.train.artefacts import last_layer_norms
-from capri.train.hypergradient import AnyLoss, InnerLoss, InverseHessianSettings, ParametricLoss, outer_gradient
-from capri.train.losses import parametric_cross_entropy
 from capri.train.module import Classifier
-from capri.train.outer_objective import OuterObjective, class_sums
 from capri.train.search_config import PLAIN, SearchConfig, SearchRun
-from capri.train.strategy_map import Dictionaries, StrategyMap, StrategyTensors
 from capri.train.trajectory import Trajectory
 
 THIN = 5  # validation samples of a class below which its measured error says little

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from capri._files import write_atomically
-from capri.train.strategy_map import StrategyMap
+from capri.bilevel.strategy_map import StrategyMap
 
 
 @dataclass

@@ -1,0 +1,38 @@
+"""What the tests share: settings of hypothesis, a long tail, and the real data where it is present."""
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+settings.register_profile("capri", deadline=None, max_examples=60, derandomize=True)
+settings.load_profile("capri")
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Functions, alone or in lists, by name: ids must be the same in every process of `pytest -n`."""
+    return re.sub(r"<function (\S+) at 0x\w+>", r"\1", repr(val)) if "<function" in repr(val) else None
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Seeded."""
+    return np.random.default_rng(20240)
+
+
+@pytest.fixture
+def counts() -> np.ndarray:
+    """A long tail over ten classes, 500 samples down to 5."""
+    return np.floor(500 * 100.0 ** (-np.arange(10) / 9))
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of shared data, from CAPRI_SHARED or beside the repository."""
+    folder = Path(os.environ.get("CAPRI_SHARED", Path(__file__).parent.parent / "shared"))
+    if not (folder / "data").is_dir():
+        pytest.skip(f"no shared data in {folder}; set CAPRI_SHARED to its folder")
+    return folder

@@ -1,0 +1,94 @@
+"""Units that tune scores after training: on which scores, by which method, for which objective.
+
+Scores are packs of our own trained networks; all test images, half of each class to tune on and half to test on, by the
+seed. In smoke size they are those of handwritten digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capri import demo, packs
+from capri._checks import InputError
+from capri.evaluation import evaluate
+from capri.strategy import Strategy
+from capri_paper.exhibits import Size
+from capri_paper.store import Result, Store, Unit
+
+DRAWS = 10  # of test-time weights, for the objective "weighted"
+
+#: Settings of `LogitAdjuster` by method; None is the model as it was trained.
+METHODS: Mapping[str, Mapping[str, Any] | None] = {
+    "pretrained": None,
+    "plain": {"method": "plain"},
+    "la": {"method": "la"},
+    "cap": {"method": "cap", "pooling": None},
+    "pooled": {"method": "cap", "pooling": "auto"},
+}
+
+
+def posthoc(
+    scores: str, seed: int, size: Size, method: str, objective: str, parameters: str = "l", constraint: str = ""
+) -> Unit:
+    """One method for one objective on one split."""
+    source = "digits" if size == "smoke" else scores
+    draws = DRAWS if objective == "weighted" else 1
+    settings = {"scores": source, "network": network(source), "split": seed, "method": method, "how": METHODS[method],
+                "objective": objective, "parameters": parameters, "draws": draws,
+                **({"constraints": [constraint]} if constraint else {})}  # fmt: skip
+    return Unit("posthoc", settings, f"{source}-{method}-{parameters}-{objective}-split{seed}")
+
+
+def network(scores: str) -> str:
+    """Which network made the scores: the digest of its configuration."""
+    return str(packs.load(scores).card["config_digest"]) if scores in packs.names() else ""
+
+
+def split_of(settings: Mapping[str, Any]) -> demo.Split:
+    """The scores and the split that a unit names."""
+    if settings["scores"] not in demo.DATASETS:
+        raise InputError(f"there are no scores {settings['scores']!r}; there are {', '.join(demo.DATASETS)}.")
+    return demo.DATASETS[settings["scores"]].split(settings["split"])
+
+
+def do_posthoc(unit: Unit, store: Store) -> Result:
+    """Tune on one half, judge on the other: errors tuned and unadjusted, and the strategy."""
+    s = unit.settings
+    split = split_of(s)
+    found = [_one(split, s, weights) for weights in _draws(split, s)]
+    means = {
+        kind: {name: float(np.mean([f[kind][name] for f in found])) for name in found[0][kind]}
+        for kind in ("test", "unadjusted")
+    }
+    return {**means, "l": found[0]["l"], "delta": found[0]["delta"], "draws": len(found)}
+
+
+def _draws(split: demo.Split, s: Mapping[str, Any]) -> list[NDArray[np.float64] | None]:
+    """Test-time weights, where the objective has any: U(0, 1) per class, as the paper draws them."""
+    if s["objective"] != "weighted":
+        return [None]
+    rng = np.random.default_rng((s["split"], 2))
+    return [rng.uniform(size=len(split.train_counts)) for _ in range(s["draws"])]
+
+
+def _one(split: demo.Split, s: Mapping[str, Any], weights: NDArray[np.float64] | None) -> Result:
+    given = METHODS[s["method"]]
+    strategy = Strategy.of(len(split.train_counts))
+    if given is not None:
+        tune = demo.tuned(**given, parameters=s["parameters"], constraints=s.get("constraints"))
+        strategy = tune(split.weighted(weights), s["objective"])
+    names = list(dict.fromkeys([s["objective"], "plain", "balanced", "sdev"]))
+
+    def errors(scores: NDArray[Any]) -> dict[str, float]:
+        return evaluate(split.test_y, scores.argmax(axis=1), strategy.n_classes, names, weights=weights)
+
+    return {
+        "test": errors(strategy.adjust(split.test_scores)),
+        "unadjusted": errors(split.test_scores),
+        "l": strategy.l.round(6).tolist(),
+        "delta": strategy.delta.round(6).tolist(),
+    }

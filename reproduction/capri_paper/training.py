@@ -1,0 +1,306 @@
+"""Units that train: on which data, by which method. Torch loads when one is done, not before.
+
+A unit's settings are a preset and what is changed in it, as on the command line of `capri train` and `capri search`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capri._checks import InputError
+from capri.evaluation import evaluate
+from capri.train.presets import PRESETS
+from capri.train.search_config import SEARCH_PRESETS
+from capri.train.settings import merge
+from capri_paper.digits import write_digits
+from capri_paper.exhibits import Size
+from capri_paper.store import Result, Store, Unit
+
+DIGITS = "data.root=digits"  # data that come from scikit-learn and lie with the results
+
+
+@dataclass(frozen=True)
+class Source:
+    """Data to train on. preset: None takes the size's. taus, gammas: what LA and CDT are tuned over, on validation."""
+
+    title: str
+    preset: str | None = None
+    changes: tuple[str, ...] = ()
+    taus: tuple[float, ...] = (1.0,)
+    gammas: tuple[float, ...] = (0.15,)
+
+    def run(self, seed: int, size: Size, *changes: str, searches: bool = False) -> dict[str, Any]:
+        """Preset and changes of a run with this seed; `recipe` tells what the preset was."""
+        preset = self.preset or size
+        recipe = merge(PRESETS[preset], SEARCH_PRESETS[preset]) if searches else PRESETS[preset]
+        digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:8]
+        settings = [*self.changes, f"data.seed={seed}", f"seed={seed}", *changes]
+        return {"preset": preset, "recipe": digest, "set": settings}
+
+
+_HEADS = {"taus": (0.5, 1.0, 1.5, 2.0, 3.0), "gammas": (0.05, 0.1, 0.2, 0.3)}
+_CLINC = ("data.imbalance=50",)
+_DIGITS = (DIGITS, "data.file=digits.npz", "data.profile=exponential", "data.imbalance=9", "data.n_max=100",
+           "trainer.max_epochs=3")  # fmt: skip
+_NOISE = ("data.noise=0.5",)
+
+#: CIFAR's runs take half an hour each, so LA and CDT have one setting there; heads on features are tuned on a grid.
+SOURCES: Mapping[str, Source] = {
+    "cifar10-lt": Source("CIFAR10-LT"),
+    "cifar100-lt": Source("CIFAR100-LT", changes=("data.name=cifar100-lt",)),
+    "imagenet-lt": Source("ImageNet-LT", "imagenet-lt"),
+    "cifar10-lt-noise": Source("CIFAR10-LT + noise", changes=_NOISE),
+    "clinc150-lt": Source("CLINC150-LT", "clinc150-lt", _CLINC, **_HEADS),
+    "clinc150-lt-noise": Source("CLINC150-LT + noise", "clinc150-lt", (*_CLINC, *_NOISE), **_HEADS),
+    "cifar100-lt-features": Source(
+        "CIFAR100-LT features", "features", ("data.file=cifar100_lt_features.npz",), **_HEADS
+    ),
+    "digits": Source("digits", "features", _DIGITS),
+    "digits-noise": Source("digits + noise", "features", (*_DIGITS, *_NOISE)),
+    "digits-images": Source(
+        "digits as images", "cpu", (DIGITS, "data.n_max=12", "data.imbalance=2", "trainer.max_epochs=1")
+    ),
+}
+
+
+def _source(data: str, size: Size, *, images: bool = False) -> str:
+    """Digits stand in for all data in smoke size, as features unless it is about images."""
+    if size != "smoke" or data.startswith("digits"):
+        return data
+    if images:
+        return "digits-images"
+    return "digits-noise" if data.endswith("-noise") else "digits"
+
+
+# -- units ------------------------------------------------------------------------------------------------------------
+
+
+def train(data: str, seed: int, size: Size, *changes: str) -> Unit:
+    """One training run."""
+    name = _source(data, size)
+    said = [c.partition("=")[2] for c in changes if c.startswith("loss.")] or ["ce"]
+    part = ["80"] if "data.val_fraction=0.2" in changes else []
+    return Unit("train", SOURCES[name].run(seed, size, *changes), "-".join([name, *said, *part, f"seed{seed}"]))
+
+
+def grid(data: str, seed: int, size: Size, strategy: str) -> Unit:
+    """A named strategy, its parameter chosen on a fifth of the training data, then trained on all."""
+    name = _source(data, size)
+    source = SOURCES[name]
+    setting, values = ("loss.tau", source.taus) if strategy == "la" else ("loss.gamma", source.gammas)
+    settings = {"data": name, "seed": seed, "size": size, "strategy": strategy, "setting": setting,
+                "values": list(values), "run": source.run(seed, size)}  # fmt: skip
+    return Unit("grid", settings, f"{name}-{strategy}-seed{seed}")
+
+
+def pretrain(data: str, seed: int, size: Size) -> Unit:
+    """SimSiam on the training images."""
+    name = _source(data, size, images=True)
+    epochs = {"smoke": 1, "cpu": 20, "paper": 200}[size]
+    settings = SOURCES[name].run(seed, size, f"trainer.max_epochs={epochs}")
+    return Unit("pretrain", settings, f"{name}-{epochs}-epochs-seed{seed}")
+
+
+def pretrained(data: str, seed: int, size: Size, attributes: Sequence[str], *changes: str) -> Unit:
+    """Search on 80/20 from the network that SimSiam leaves, retrain on all."""
+    name = _source(data, size, images=True)
+    unit = bilevel(name, seed, size, attributes, *changes)
+    first = {"from": [name, seed, size], "digest": pretrain(name, seed, size).digest}
+    return Unit("bilevel", {**unit.settings, "init": first}, f"{unit.label}-simsiam")
+
+
+def bilevel(data: str, seed: int, size: Size, attributes: Sequence[str], *changes: str) -> Unit:
+    """Search on 80/20, retrain on all."""
+    name = _source(data, size)
+    quoted = ",".join(f'"{a}"' for a in attributes)
+    smoke = ("search.warmup_epochs=1",) if size == "smoke" else ()
+    settings = SOURCES[name].run(seed, size, f"search.attributes=[{quoted}]", *smoke, *changes, searches=True)
+    said = ["".join(c.split(".", 1)[-1].split("=")) for c in changes]
+    return Unit("bilevel", settings, "-".join([name, "+".join(attributes), *said, f"seed{seed}"]))
+
+
+def transfer(data: str, seed: int, size: Size, method: str, parameters: str, retrain: bool, pool: bool = False) -> Unit:
+    """Post-hoc on the validation fifth of a model trained on the rest; `retrain` with it as the loss on all data."""
+    name = _source(data, size)
+    settings = {"data": name, "seed": seed, "size": size, "method": method, "parameters": parameters, "pool": pool,
+                "retrain": retrain, "run": SOURCES[name].run(seed, size)}  # fmt: skip
+    said = f"{method}-{parameters}{'-pooled' * pool}{'-retrain' * retrain}"
+    return Unit("transfer", settings, f"{name}-{said}-seed{seed}")
+
+
+def adapted(unit: Unit, changes: Sequence[str]) -> Unit:
+    """The same training under other settings, as ``--set`` gives them; another unit, with a name of its own."""
+    name = "set" if "set" in unit.settings else "extra"
+    settings = {**unit.settings, name: [*unit.settings.get(name, []), *changes]}
+    return Unit(unit.kind, settings, f"{unit.label}-changed")
+
+
+# -- work -------------------------------------------------------------------------------------------------------------
+
+
+def do_train(unit: Unit, store: Store) -> Result:
+    """A run in the unit's folder; it goes on from a checkpoint that it finds there."""
+    from capri.train.config import resolve
+    from capri.train.runner import run
+
+    folder = store.folder(unit)
+    config = resolve(preset=unit.settings["preset"], out=str(folder), assignments=_located(unit.settings, store))
+    return _kept(folder, config, lambda: run(config, resume=_started(folder)))
+
+
+def do_pretrain(unit: Unit, store: Store) -> Result:
+    """Self-supervised training in the unit's folder, and how far its outputs and features carry."""
+    from capri.train.config import resolve
+    from capri.train.pretrain import pretrain as run
+
+    folder = store.folder(unit)
+    config = resolve(preset=unit.settings["preset"], out=str(folder), assignments=_located(unit.settings, store))
+    if not (folder / "summary.json").exists() or not (folder / "encoder.safetensors").exists():
+        run(config, resume=_started(folder))
+    summary = _summary(folder)
+    _check_run(folder, summary["config"], config)
+    return {name: summary[name] for name in ("spread", "probe", "probe_random", "epochs", "commit")}
+
+
+def do_grid(unit: Unit, store: Store) -> Result:
+    """All values on 80/20, the best on all."""
+    s = unit.settings
+    at = (s["data"], s["seed"], s["size"], *s.get("extra", []), f"loss.strategy={s['strategy']}")
+    chosen = s["values"][0]
+    if len(s["values"]) > 1:
+        tried = {v: store.need(train(*at, f"{s['setting']}={v}", "data.val_fraction=0.2")) for v in s["values"]}
+        ended = {v: found["val"]["balanced"] for v, found in tried.items() if "failed" not in found}
+        if not ended:
+            return {"failed": "all values diverged"}
+        chosen = min(ended, key=lambda v: ended[v])
+    return {**store.need(train(*at, f"{s['setting']}={chosen}")), "chosen": chosen}
+
+
+def do_bilevel(unit: Unit, store: Store) -> Result:
+    """Search and retrain; a strategy that diverged is a result, too."""
+    from capri.train.search_config import resolve_search
+    from capri.train.search_runner import search_and_retrain
+
+    folder, changes = store.folder(unit), _located(unit.settings, store)
+    if "init" in unit.settings:
+        first = pretrain(*unit.settings["init"]["from"])
+        changes.append(f"search.init={_file(first, store, 'encoder.safetensors')}")
+    config = resolve_search(preset=unit.settings["preset"], out=str(folder), assignments=changes)
+    final = config.training(data=replace(config.data, val_fraction=0.0))
+    kept = _kept(folder / "retrain", final, lambda: search_and_retrain(config, resume=_started(folder / "search")))
+    if "failed" in kept:
+        return kept
+    found = _summary(folder / "search")
+    return {**kept, "start_sdev": found["start_sdev"], "search_seconds": found["seconds"], "search_val": found["val"],
+            "curve": _curve(folder / "search" / "trajectory.npz")}  # fmt: skip
+
+
+def do_transfer(unit: Unit, store: Store) -> Result:
+    """Post-hoc on a model of 80 %, judged on test; or its policy as the loss of a new model."""
+    from capri.posthoc import LogitAdjuster
+
+    s = unit.settings
+    first = train(s["data"], s["seed"], s["size"], *s.get("extra", []), "data.val_fraction=0.2")
+    with np.load(_file(first, store, "logits.npz")) as file:
+        pack = dict(file)
+    names = pack["class_names"]
+    adjuster = LogitAdjuster("balanced", method=s["method"], parameters=s["parameters"], classes=list(names),
+                             pooling="auto" if s["pool"] else None, bootstrap=1)  # fmt: skip
+    adjuster.fit(pack["val_logits"].astype(np.float32), names[pack["val_y"]], class_counts=pack["train_counts"])
+    if s["retrain"]:
+        return _retrain(unit, store, adjuster.policy_)
+    decided = adjuster.policy_.apply(pack["test_logits"].astype(np.float32)).argmax(axis=1)
+    return {"test": evaluate(pack["test_y"], decided, len(names), ["balanced", "sdev", "worst"])}
+
+
+def _file(unit: Unit, store: Store, name: str) -> Path:
+    """What a run left in its folder; it is done again where its record is there and the file is not."""
+    path = store.folder(unit) / name
+    if "failed" in store.need(unit):
+        raise InputError(f"the run {unit.label} diverged and left no {name}.")
+    if not path.exists():
+        with store.alone(unit):
+            store.works[unit.kind](unit, store)
+    return path
+
+
+def _retrain(unit: Unit, store: Store, policy: Any) -> Result:
+    """With the policy as the loss: W unchanged, as the paper does; CDT is another multiplier on each side."""
+    from capri.train.config import resolve
+    from capri.train.search_runner import retrain
+
+    s, folder = unit.settings, store.folder(unit)
+    if not (folder / "run" / "summary.json").exists():
+        policy.save(folder / "policy.json")
+    changes = [*_located(s["run"], store), *s.get("extra", [])]
+    config = resolve(preset=s["run"]["preset"], out=str(folder / "run"), assignments=changes)
+    how = "inverse" if s["method"] == "cdt" else "unchanged"
+    return _kept(
+        folder / "run",
+        config,
+        lambda: retrain(config, folder / "policy.json", transfer=how, resume=_started(folder / "run")),
+    )
+
+
+def _kept(folder: Path, config: Any, run: Callable[[], Any]) -> Result:
+    """What a table needs of a training run in `folder`, which is done unless it has ended there already.
+
+    Where halves of test stand for validation and test, nothing was chosen on either: the errors are those of both.
+    """
+    if not (folder / "summary.json").exists() or not (folder / "logits.npz").exists():
+        try:
+            run()
+        except FloatingPointError as error:
+            return {"failed": str(error)}
+    summary = _summary(folder)
+    _check_run(folder, summary["config"], config)
+    kept = {name: summary[name] for name in ("test", "val", "seconds", "commit", "config_digest")}
+    if summary["protocol"].startswith("balanced halves"):
+        with np.load(folder / "logits.npz") as file:
+            y, scores = (np.concatenate([file[f"val_{n}"], file[f"test_{n}"]]) for n in ("y", "logits"))
+        kept["test"] = evaluate(y, scores.argmax(axis=1), scores.shape[1], ["balanced", "sdev", "worst"])
+    return kept
+
+
+def _check_run(folder: Path, stored: Mapping[str, Any], config: Any) -> None:
+    """A run that was put there by hand must be the one that is meant; a policy as its loss lies beside it."""
+    from capri.train.config import Config
+    from capri.train.settings import build, differences
+
+    before = build(Config, stored).to_mapping()
+    elsewhere = ("out", "data.root", "search", *(["loss"] if before["loss"]["strategy"] == "policy" else []))
+    changed = [name for name in differences(before, config.to_mapping()) if not name.startswith(elsewhere)]
+    if changed:
+        raise InputError(f"{folder} holds a run with other {', '.join(changed)}; delete it, and it is done anew.")
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return found
+
+
+def _located(settings: Mapping[str, Any], store: Store) -> list[str]:
+    """The changes of a run, and where its data lie."""
+    folder = store.data
+    if DIGITS in settings["set"]:
+        folder = store.root / "digits"
+        write_digits(folder)
+    return [*settings["set"], f"data.root={folder}"]
+
+
+def _started(folder: Path) -> bool:
+    return (folder / "config.toml").exists()
+
+
+def _curve(path: Path) -> dict[str, list[float]]:
+    """The objective along the search, thinned for a picture."""
+    history = np.load(path)
+    thin = slice(None, None, max(1, len(history["time"]) // 60))
+    return {name: history[name][thin].round(4).tolist() for name in ("time", "objective")}

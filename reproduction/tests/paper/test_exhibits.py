@@ -1,0 +1,154 @@
+"""Every table and figure of the paper runs end to end, in a size that takes seconds."""
+
+import io
+import re
+import shutil
+import tomllib
+from importlib import resources
+
+import numpy as np
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from capri.cli import _app as app
+from capri_paper import reference
+from capri_paper.cli import exhibits
+from capri_paper.exhibits import Only, Table
+from capri_paper.grids import Block, Entry, latex, markdown, rich
+from capri_paper.runner import WORKS
+from capri_paper.store import Store
+
+EXHIBITS = exhibits()
+TABLES = [name for name, e in EXHIBITS.items() if isinstance(e, Table)]
+FIGURES = [name for name in EXHIBITS if name not in TABLES]
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["paper", *arguments])
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Where all smoke runs of this module keep their results."""
+    return tmp_path_factory.mktemp("paper")
+
+
+def smoke(place, command, name, *more):
+    folders = ["--results", str(place / "results"), "--data", str(place / "data")]
+    return invoke(command, name, "--preset", "smoke", "--seeds", "1", *folders, *more)
+
+
+@pytest.mark.parametrize("name", list(EXHIBITS))
+@pytest.mark.filterwarnings("ignore")
+def test_runs_and_shows_in_smoke_size(place, name):
+    first = smoke(place, "run", name)
+    assert first.exit_code == 0, first.output
+    store = Store(place / "results" / "smoke", place / "data", {})  # which can do no work: all is there
+    units = EXHIBITS[name].units([0], "smoke", Only.parse())
+    assert all(store.find(unit) is not None for unit in units)
+    again = smoke(place, "run", name)
+    assert f"all {len(units)} units are there" in again.output
+    assert "done" not in again.output
+    if name in TABLES:
+        for form in ("rich", "markdown", "latex"):
+            shown = smoke(place, "show", name, "--format", form)
+            assert shown.exit_code == 0, shown.output
+            assert len(re.findall(r"\d+\.\d\d", shown.output)) >= len(EXHIBITS[name].rows) - 1
+    else:
+        picture = place / f"{name}.png"
+        shown = smoke(place, "show", name, "--out", str(picture))
+        assert shown.exit_code == 0, shown.output
+        assert picture.stat().st_size > 10_000
+
+
+def test_list_names_all():
+    listed = invoke("list").output
+    assert [line.split()[0] for line in listed.splitlines()] == list(EXHIBITS)
+
+
+def test_every_number_of_the_paper_has_its_cell():
+    typed = tomllib.loads((resources.files("capri_paper") / "reference.toml").read_text(encoding="utf-8"))
+    assert set(typed) == {name for name in TABLES if not EXHIBITS[name].beyond}
+    for name, rows in typed.items():
+        table = EXHIBITS[name]
+        for row, cells in rows.items():
+            if row == "title":
+                continue
+            assert row in table.rows, (name, row)
+            assert set(cells) <= set(table.columns), (name, row)
+
+
+def test_reference_figures():
+    assert reference.figure("balanced", "cap", "cifar10-lt") == (20.22, 0.35)
+    assert reference.figure("balanced", "la", "imagenet-lt") == (52.46, None)
+    assert reference.figure("balanced", "la", "clinc150-lt") is None
+    assert str(reference.figure("balanced", "cap", "cifar10-lt")) == "20.22 ± 0.35"
+
+
+def test_a_block_as_text():
+    ce, la = Entry(np.array([30.0, 31.0]), reference.Figure(30.45, 0.49)), Entry(np.array([]), None)
+    block = Block("CIFAR10-LT", ["balanced"], [("CE", [ce]), ("LA & Δ", [la])])
+    assert markdown(block).splitlines()[2] == "| CE | 30.50 ± 0.71 [30.45, +0.05] |"
+    assert r"LA \& $\Delta$ & -- \\" in latex(block)
+    assert block.seeds == "n = 2"
+
+
+def test_a_terminal_of_80_columns_shows_all_of_a_wide_table():
+    entries = [Entry(np.array([-14.1, -14.9]), reference.Figure(-13.92, 0.2))] * 5
+    block = Block("CIFAR100-LT", ["balanced", "sdev", "CVaR", "quantile", "weighted"], [("CAP (default)", entries)])
+    console = Console(width=80, record=True, file=io.StringIO())
+    for grid in rich(block, 80):
+        console.print(grid)
+    shown = console.export_text()
+    assert "…" not in shown
+    assert shown.count("-14.50 ± 0.57") == shown.count("[-13.92, -0.58]") == 5
+    assert shown.count("CAP (default)") == 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_deleted_run_is_the_only_one_that_is_done_again(place):
+    """Of real units: two trainings, a grid that rests on one of them, a post-hoc policy and its retraining."""
+    select = ["--only", "method=ce,la,posthoc,retrain", "--only", "data=clinc150-lt"]
+    assert smoke(place, "run", "balanced", *select).exit_code == 0
+    store = Store(place / "results" / "smoke", place / "data", {})
+    units = EXHIBITS["balanced"].units([0], "smoke", Only.parse(select[1::2]))
+    before = {unit: store.path(unit).stat().st_mtime_ns for unit in units}
+    retrained = next(u for u in units if u.kind == "transfer" and u.settings["retrain"])
+    store.path(retrained).unlink()
+    shutil.rmtree(store.folder(retrained))
+    again = smoke(place, "run", "balanced", *select)
+    assert again.exit_code == 0, again.output
+    changed = [unit for unit in units if store.path(unit).stat().st_mtime_ns != before[unit]]
+    assert changed == [retrained]
+
+
+def test_images_of_imagenet_are_asked_for_by_the_preset_that_can_pay_them():
+    only = Only.parse(["data=imagenet-lt"])
+    assert EXHIBITS["balanced"].units([0], "cpu", only) == []
+    assert len(EXHIBITS["balanced"].units([0], "paper", only)) == len(EXHIBITS["balanced"].rows)
+
+
+def test_only():
+    table = EXHIBITS["balanced"]
+    assert {u.kind for u in table.units([0], "cpu", Only.parse(["method=ce", "data=cifar10-lt"]))} == {"train"}
+    some = table.units([0, 1], "cpu", Only.parse(["method=ce,la", "data=cifar10-lt"]))
+    assert len(some) == 4
+    result = invoke("run", "balanced", "--only", "method=nothing")
+    assert result.exit_code != 0
+    assert "--only names method=nothing; 'balanced' has ce, la" in result.output
+    assert Only.parse(["method=ce", "method=la"]).admits("method", "ce")
+    assert "is a figure" in invoke("run", "scatter", "--only", "method=cap").output
+    with pytest.raises(Exception, match="write method=cap,la"):
+        Only.parse(["cap"])
+
+
+def test_a_name_that_does_not_exist_and_a_figure_without_results(tmp_path):
+    assert "there is no table or figure 'tab5'" in invoke("show", "tab5").output
+    shown = invoke("show", "scatter", "--results", str(tmp_path))
+    assert "results of 'scatter' are missing" in shown.output
+
+
+def test_every_kind_of_unit_has_its_work():
+    kinds = {u.kind for e in EXHIBITS.values() for u in e.units([0], "smoke", Only.parse())}
+    assert kinds | {"train"} == set(WORKS)

@@ -1,0 +1,40 @@
+"""Where a figure comes from: digests of data, versions, and the commit of the source that ran."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import subprocess
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+def data_digest(*arrays: ArrayLike) -> str:
+    """A short digest of arrays (values, shapes and types), to tell data sets apart."""
+    sha = hashlib.sha256()
+    for array in map(np.ascontiguousarray, arrays):
+        sha.update(f"{array.dtype.str}{array.shape}".encode())
+        sha.update(repr(array.tolist()).encode() if array.dtype == object else array.view(np.uint8).data)
+    return sha.hexdigest()[:16]
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computes a policy."""
+    import capri
+
+    return {"capri": capri.__version__, "numpy": np.__version__, "python": platform.python_version()}
+
+
+def commit() -> str | None:
+    """The commit of the source that runs, with '+changes' where files differ from it; None outside a repository."""
+    here = Path(__file__).parent
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"],
+            cwd=here, capture_output=True, text=True, timeout=10, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()
