@@ -30,7 +30,7 @@ tuned.fit(forest.predict_proba(X[val]), y[val], class_counts=counts)
 before = forest.predict(X[test])
 after = tuned.predict(forest.predict_proba(X[test]))
 for name, predictions in (("as trained", before), ("tuned", after)):
-    print(name, {k: round(v, 3) for k, v in capri.evaluate(y[test], predictions, n_classes=10).items()})
+    print(name, {k: round(v, 3) for k, v in capri.evaluate(y[test], predictions, classes=10).items()})
 
 # %%
 # The two rarest digits gain most; some common ones pay for it, and the objective decides how much of that is fair. What
@@ -39,7 +39,7 @@ for name, predictions in (("as trained", before), ("tuned", after)):
 with style():
     figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
     for predictions, colour, name in ((before, ORANGE, "as trained"), (after, BLUE, "tuned for cvar:0.2")):
-        errors = 100 * capri.class_errors(y[test], predictions, n_classes=10)
+        errors = 100 * capri.class_errors(y[test], predictions, classes=10)
         axes.plot(np.arange(10), errors, "o-", color=colour, label=name)
     axes.set_xticks(np.arange(10), [f"{digit}\n{n}" for digit, n in enumerate(counts)])
     axes.set_xlabel("digit, with its number of training images")

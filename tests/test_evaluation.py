@@ -21,6 +21,26 @@ def test_objectives_and_functions_come_under_their_own_names():
     assert values == {"err[1]": 1.0, "2*cvar:0.5": 2.0, "max": 1.0}
 
 
+class TestLabels:
+    @pytest.mark.parametrize("names", [np.array(["cow", "ant", "bee"]), np.array([7, -1, 3]), np.array([2, 0, 1])])
+    def test_of_any_kind(self, names, rng):
+        y, predicted = rng.integers(3, size=(2, 60))
+        expected = evaluate(y, predicted, 3)
+        assert evaluate(names[y], names[predicted], names) == pytest.approx(expected)
+        assert evaluate(names[y], names[predicted]) == pytest.approx(expected)  # in sorted order: none depends on it
+
+    def test_lists_and_what_is_known_of_classes_go_by_label(self):
+        y, predicted = ["b", "b", "a", "c"], ["b", "a", "a", "c"]
+        values = evaluate(y, predicted, objectives=["weighted", "err[b]"], weights={"c": 0, "b": 3, "a": 1})
+        assert values == pytest.approx({"weighted": 0.375, "err[b]": 0.5})
+
+    def test_two_kinds_do_not_mix(self):
+        with pytest.raises(InputError, match="give both in one kind"):
+            evaluate([0, 1], ["0", "1"])
+        with pytest.raises(InputError, match="predictions holds '1', which is not in the class list"):
+            evaluate([0, 1], ["1", "1"], 2)
+
+
 class TestAbsentClass:
     y, predicted = np.array([0, 0, 2, 2, 3, 3]), np.array([0, 1, 2, 2, 0, 1])
 
@@ -38,7 +58,7 @@ class TestAbsentClass:
         )
 
     def test_leaves_the_other_weights_groups_and_counts_in_place(self):
-        known = {"weights": [1, 9, 1, 0], "groups": list("aabb"), "train_counts": [200, 200, 50, 5]}
+        known = {"weights": [1, 9, 1, 0], "groups": list("aabb"), "class_counts": [200, 200, 50, 5]}
         assert self.values("weighted", "worst_group", "few", **known) == pytest.approx([0.25, 0.5, 1.0])
 
     def test_does_not_renumber_the_others(self):
@@ -114,7 +134,7 @@ class TestScorer:
 
     def test_refuses_labels_the_model_was_not_trained_on(self, data):
         model = LogisticRegression().fit(*data)
-        with pytest.raises(InputError, match="y holds 'dog', which the model was not trained on"):
+        with pytest.raises(InputError, match="y holds 'dog', which is not in the class list"):
             make_scorer("balanced")(model, data[0][:1], ["dog"])
 
     def test_reads_its_objective_when_made(self):

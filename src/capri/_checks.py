@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,34 @@ Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 
 
-class InputError(ValueError):
+class _Said:
+    """A message that may name an argument, so that each way in can name it as its users do.
+
+    The text holds ``{argument}`` where the name stands: `str` has Python's words (``absent="ignore"``), `said` those of
+    another way in, such as the command line's ``--absent ignore``.
+    """
+
+    def __init__(self, message: str, *, argument: str | None = None, value: str | None = None) -> None:
+        self.message, self.argument, self.value = message, argument, value
+        super().__init__(self.said(lambda name, value: f"{name}=…" if value is None else f'{name}="{value}"'))
+
+    def said(self, word: Callable[[str, str | None], str]) -> str:
+        """The message with `word(argument, value)` for the argument."""
+        return self.message if self.argument is None else self.message.replace(HERE, word(self.argument, self.value))
+
+
+HERE = "{argument}"
+
+
+class InputError(_Said, ValueError):
     """Something handed to capri is not usable; the message says what, and what to do."""
 
 
-class AbsentClassWarning(UserWarning):
+class InputWarning(_Said, UserWarning):
+    """Something handed to capri is usable but suspicious; the message says what was assumed."""
+
+
+class AbsentClassWarning(InputWarning):
     """A class has no sample in the evaluation set and was left out on request."""
 
 

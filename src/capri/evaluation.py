@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError
+from capri._checks import InputError, check_names
+from capri.classes import Classes, as_labels
 from capri.errors import Absent, confusion_matrix, resolve_absent
 from capri.forms import ClassContext, on_confusion
 from capri.objectives import ObjectiveLike, as_objective
@@ -19,21 +20,62 @@ STANDARD = ("plain", "balanced", "worst", "cvar:0.2", "quantile:0.2", "sdev")
 def evaluate(
     y: ArrayLike,
     predictions: ArrayLike,
-    n_classes: int,
+    classes: int | Sequence[Any] | None = None,
     objectives: Sequence[ObjectiveLike] = STANDARD,
     *,
     sample_weight: ArrayLike | None = None,
     absent: Absent = "error",
     class_names: Sequence[str] | None = None,
-    **context: Any,
+    **known: Any,
 ) -> dict[str, float]:
-    """Objectives of some predictions, by name. `context` holds weights, groups, train_counts where an objective asks.
+    """Objectives of some predictions, by name.
 
-    >>> evaluate([0, 0, 1, 1], [0, 1, 1, 1], 2, ["balanced", "sdev"])
-    {'balanced': 0.25, 'sdev': 0.25}
+    Parameters
+    ----------
+    y, predictions : array-like of shape (n_samples,)
+        Labels of any kind: numbers or text.
+    classes : int or sequence of labels, optional
+        How many classes there are, numbered from 0, or their labels. By default all labels that occur.
+    objectives : sequence of names, objectives or functions
+        What to report; see `capri.objective_names`.
+    sample_weight : array-like of shape (n_samples,), optional
+    absent : {"error", "ignore"}
+        What to do about classes without samples.
+    class_names : sequence of str, optional
+        Names for ``err[name]`` and for messages, where the labels are numbers.
+    **known
+        What an objective may ask for, per class: `weights`, `groups`, `class_counts` (training samples). A mapping or a
+        pandas Series is aligned by label.
+
+    Returns
+    -------
+    dict
+        The value of each objective by its name.
+
+    Examples
+    --------
+    >>> evaluate(["cat", "cat", "dog", "dog"], ["cat", "dog", "dog", "dog"], objectives=["balanced", "err[cat]"])
+    {'balanced': 0.25, 'err[cat]': 0.5}
     """
-    confusion = confusion_matrix(y, predictions, n_classes, sample_weight)
-    return evaluate_confusion(confusion, objectives, absent=absent, class_names=class_names, **context)
+    known_classes = _classes(y, predictions, classes)
+    names = check_names(known_classes.names if class_names is None else class_names, len(known_classes))
+    confusion = confusion_matrix(
+        known_classes.encode(y), known_classes.encode(predictions, "predictions"), len(names), sample_weight
+    )
+    known = {name: known_classes.align(value, name) for name, value in known.items()}
+    return evaluate_confusion(confusion, objectives, absent=absent, class_names=names, **known)
+
+
+def _classes(y: ArrayLike, predictions: ArrayLike, classes: int | Sequence[Any] | None) -> Classes:
+    if classes is None:
+        both = [as_labels(y), as_labels(predictions, "predictions")]
+        kinds = {array.dtype.kind in "iufb" for array in both}
+        if len(kinds) > 1:
+            raise InputError(
+                f"y holds labels such as {both[0][0]!r}, predictions such as {both[1][0]!r}; give both in one kind."
+            )
+        return Classes.of(np.unique(np.concatenate(both)))
+    return Classes.of(range(classes) if isinstance(classes, int | np.integer) else classes)
 
 
 def evaluate_confusion(
@@ -42,20 +84,34 @@ def evaluate_confusion(
     *,
     absent: Absent = "error",
     class_names: Sequence[str] | None = None,
-    **context: Any,
+    **known: Any,
 ) -> dict[str, float]:
     """Objectives of a confusion matrix (rows are true classes), by name."""
     if np.ndim(confusion) != 2 or confusion.shape[0] != confusion.shape[1]:
         raise InputError(f"confusion must be square, one row and column per class; got shape {np.shape(confusion)}.")
     totals = confusion.sum(axis=1)
     resolve_absent(totals, absent, class_names)
-    classes = ClassContext.of(totals, class_names=class_names, **context)
-    return {o.name: on_confusion(o.on(classes), confusion) for o in map(as_objective, objectives)}
+    context = ClassContext.of(totals, class_names=class_names, **known)
+    return {o.name: on_confusion(o.on(context), confusion) for o in map(as_objective, objectives)}
 
 
-def make_scorer(objective: ObjectiveLike, *, absent: Absent = "error", **context: Any) -> Callable[..., float]:
+def make_scorer(objective: ObjectiveLike, *, absent: Absent = "error", **known: Any) -> Callable[..., float]:
     """A scikit-learn scorer: minus the objective of ``estimator.predict``, so that greater is better.
 
+    Parameters
+    ----------
+    objective : name, objective or function
+        What is to be lowered.
+    absent, **known
+        As in `evaluate`.
+
+    Returns
+    -------
+    callable
+        ``scorer(estimator, X, y, sample_weight=None)``.
+
+    Examples
+    --------
     >>> from sklearn.dummy import DummyClassifier
     >>> model = DummyClassifier(strategy="constant", constant=0).fit([[0], [1]], [0, 1])
     >>> make_scorer("balanced")(model, [[0], [1]], [0, 1])
@@ -64,23 +120,9 @@ def make_scorer(objective: ObjectiveLike, *, absent: Absent = "error", **context
     parsed = as_objective(objective)
 
     def scorer(estimator: Any, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        classes = np.asarray(estimator.classes_)
-        known = {"class_names": list(map(str, classes.tolist())), **context}
-        index: Mapping[Any, int] = {c: k for k, c in enumerate(classes.tolist())}
-        labels = _encode(np.asarray(y), index, "y")
-        predicted = _encode(np.asarray(estimator.predict(X)), index, "predictions")
         values = evaluate(
-            labels, predicted, len(classes), [parsed], sample_weight=sample_weight, absent=absent, **known
+            y, estimator.predict(X), estimator.classes_, [parsed], sample_weight=sample_weight, absent=absent, **known
         )
         return -values[parsed.name]
 
     return scorer
-
-
-def _encode(values: NDArray[Any], index: Mapping[Any, int], name: str) -> NDArray[np.int64]:
-    unknown = set(values.tolist()) - set(index)
-    if unknown:
-        raise InputError(
-            f"{name} holds {sorted(map(str, unknown))[0]!r}, which the model was not trained on; drop these samples."
-        )
-    return np.array([index[v] for v in values.tolist()], dtype=np.int64)

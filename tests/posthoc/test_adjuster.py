@@ -24,7 +24,7 @@ from capri import (
 )
 from capri.errors import softmax
 from capri.objectives import confusion_objective, expected_cost, sdev, unregister_objective
-from capri.posthoc import DegenerateWarning, FrequencyWarning, ThinClassWarning
+from capri.posthoc import DegenerateWarning, FrequencyWarning, ProbabilityWarning, ThinClassWarning
 from capri.posthoc.problem import Problem
 from capri.posthoc.smooth import first_order
 
@@ -57,7 +57,7 @@ class TestUse:
         predictions = adjuster.predict(tail.scores)
         np.testing.assert_array_equal(predictions, adjuster.transform(tail.scores).argmax(axis=1))
         np.testing.assert_allclose(adjuster.transform(tail.scores), tail.scores - adjuster.strategy_.l)
-        np.testing.assert_array_equal(adjuster.policy_.predict(tail.scores), predictions.astype(str))
+        np.testing.assert_array_equal(adjuster.policy_.predict(tail.scores), predictions)
         after = evaluate(tail.y, predictions, 5, ["worst", "balanced"])
         assert adjuster.validation_.after["worst"] == pytest.approx(after["worst"])
         assert adjuster.validation_.after["balanced"] == pytest.approx(after["balanced"])
@@ -139,6 +139,78 @@ class TestUse:
         calls = []
         tail.fitted(LogitAdjuster(), on_progress=lambda: calls.append(1))
         assert len(calls) == 5
+
+
+class TestAlignment:
+    """What carries labels is aligned by them; each of these was a silent wrong answer once."""
+
+    names = np.array(["elk", "ant", "dog", "bee", "cat"])
+
+    @pytest.fixture
+    def reference(self, tail):
+        return LogitAdjuster(method="la", classes=self.names).fit(tail.scores, self.names[tail.y], class_counts=tail.counts)
+
+    def test_counts_by_label_in_any_order(self, tail, reference):
+        labels = self.names[tail.y]
+        counts = pd.Series(tail.counts, index=self.names).sort_index()
+        for given in (counts, counts.to_dict()):
+            again = LogitAdjuster(method="la", classes=self.names).fit(tail.scores, labels, class_counts=given)
+            np.testing.assert_array_equal(again.strategy_.l, reference.strategy_.l)
+
+    def test_weights_groups_and_attributes_by_label(self, tail):
+        labels, order = self.names[tail.y], np.argsort(self.names)
+        settings = {"objective": "weighted", "classes": self.names, "pooling": None}
+        weights, size = np.array([1.0, 1, 2, 2, 4]), np.array([3.0, 1, 4, 1, 5])
+        plain = LogitAdjuster(weights=weights, **settings)
+        plain.fit(tail.scores, labels, class_counts=tail.counts, class_attributes={"size": size})
+        by_label = LogitAdjuster(weights=pd.Series(weights, index=self.names).iloc[order], **settings)
+        tables = (
+            {"size": dict(zip(self.names[order], size[order], strict=True))},
+            pd.DataFrame({"size": size}, index=self.names).iloc[order],
+            Attributes.of(size=size[order], class_names=self.names[order].tolist()),
+        )
+        for table in tables:
+            by_label.fit(tail.scores, labels, class_counts=tail.counts, class_attributes=table)
+            np.testing.assert_array_equal(by_label.strategy_.l, plain.strategy_.l)
+
+    def test_columns_by_name_in_any_order(self, tail, reference):
+        frame = pd.DataFrame(tail.scores, columns=self.names)
+        shuffled = frame[sorted(self.names)]
+        counts = pd.Series(tail.counts, index=self.names)
+        fitted = LogitAdjuster(method="la").fit(shuffled, self.names[tail.y], class_counts=counts)
+        assert fitted.classes_.tolist() == sorted(self.names)
+        expected = reference.predict(tail.scores)
+        np.testing.assert_array_equal(fitted.predict(frame), expected)
+        np.testing.assert_array_equal(fitted.predict(shuffled), expected)
+        np.testing.assert_array_equal(reference.predict(shuffled), expected)
+        np.testing.assert_array_equal(fitted.predict(shuffled.to_numpy()), expected)
+
+    def test_columns_with_names_of_their_own_keep_to_them(self, tail, reference):
+        frame = pd.DataFrame(tail.scores, columns=list("vwxyz"))
+        fitted = LogitAdjuster(method="la", classes=self.names).fit(frame, self.names[tail.y], class_counts=tail.counts)
+        np.testing.assert_array_equal(fitted.predict(frame[list("zyxwv")]), reference.predict(tail.scores))
+        assert fitted.feature_names_in_.tolist() == list("vwxyz")
+        with pytest.raises(InputError, match="the columns of X"):
+            fitted.predict(frame.rename(columns={"v": "u"}))
+
+    def test_labels_that_do_not_begin_at_zero_are_asked_for(self, tail):
+        here = (tail.y > 0) & (tail.y < 4)  # 1 … 3 of 5 columns
+        with pytest.raises(InputError, match="give classes=…"):
+            LogitAdjuster(absent="ignore").fit(tail.scores[here], tail.y[here], class_counts=tail.counts)
+
+    @pytest.mark.parametrize("labels", [[10, 20, 30, 40, 50], list("abcde"), [0, 1, 2, 3, 4]])
+    def test_labels_keep_their_type_on_disk(self, tail, labels, tmp_path):
+        labels = np.array(labels)
+        adjuster = LogitAdjuster(method="la").fit(tail.scores, labels[tail.y], class_counts=tail.counts)
+        adjuster.policy_.save(tmp_path / "policy.json")
+        loaded = Policy.load(tmp_path / "policy.json").predict(tail.scores)
+        expected = adjuster.predict(tail.scores)
+        assert loaded.dtype.kind == expected.dtype.kind
+        np.testing.assert_array_equal(loaded, expected)
+
+    def test_probabilities_taken_for_logits_warn(self, tail):
+        with pytest.warns(ProbabilityWarning, match='sum to 1, as probabilities do.*give scores="proba"'):
+            LogitAdjuster(method="la").fit(softmax(tail.scores), tail.y, class_counts=tail.counts)
 
 
 class TestObjectives:
@@ -266,9 +338,9 @@ class TestConstraints:
         y = np.repeat(np.arange(k), 5)
         scores = rng.normal(size=(len(y), k)) + 1.0 * np.eye(k)[y] + np.linspace(1, -1, k)
         with pytest.warns(DegenerateWarning, match="sdev"):
-            collapsed = LogitAdjuster("sdev", constraints=(), pooling=None).fit(scores, y, np.geomspace(500, 5, k))
+            collapsed = LogitAdjuster("sdev", constraints=(), pooling=None).fit(scores, y, class_counts=np.geomspace(500, 5, k))
         assert collapsed.validation_.after["balanced"] > collapsed.validation_.before["balanced"]
-        guarded = LogitAdjuster("sdev", pooling=None).fit(scores, y, np.geomspace(500, 5, k))
+        guarded = LogitAdjuster("sdev", pooling=None).fit(scores, y, class_counts=np.geomspace(500, 5, k))
         assert guarded.validation_.after["balanced"] <= guarded.validation_.before["balanced"]
 
 

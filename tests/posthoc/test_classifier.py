@@ -1,22 +1,25 @@
 """CAPClassifierCV: any scikit-learn classifier, tuned."""
 
 import pickle
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 import pytest
 from joblib import parallel_config
+from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import make_classification
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import NotFittedError, UnsetMetadataPassedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.metrics import balanced_accuracy_score, f1_score
 from sklearn.model_selection import (
     GridSearchCV,
+    GroupKFold,
     KFold,
     ShuffleSplit,
     StratifiedKFold,
@@ -24,6 +27,7 @@ from sklearn.model_selection import (
     train_test_split,
 )
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
@@ -207,6 +211,80 @@ class TestFit:
             CAPClassifierCV(LogisticRegression(), cv=2), {"method": ["cap", "la"]}, scoring="balanced_accuracy", cv=2
         ).fit(X, y)
         assert search.best_score_ > 0.5
+
+
+class TestMetadata:
+    """Weights and groups go where they are asked for, through pipelines and searches too."""
+
+    class Weighed(LogisticRegression):
+        """Remembers the weights of every fit in this process."""
+
+        seen: ClassVar[list] = []
+
+        def fit(self, X, y, sample_weight=None):
+            type(self).seen.append(None if sample_weight is None else np.asarray(sample_weight))
+            return super().fit(X, y, sample_weight)
+
+    @pytest.fixture
+    def groups(self, data):
+        return np.arange(len(data[1])) % 7
+
+    @pytest.fixture
+    def routing(self):
+        with config_context(enable_metadata_routing=True):
+            yield
+
+    def test_groups_reach_the_splitter(self, data, groups):
+        X, y = data
+        model = CAPClassifierCV(LogisticRegression(), cv=GroupKFold(3)).fit(X, y, groups=groups)
+        wrong = np.zeros(len(y), bool)
+        for train, test in GroupKFold(3).split(X, y, groups):
+            assert not set(groups[train]) & set(groups[test])
+            wrong[test] = LogisticRegression().fit(X[train], y[train]).predict(X[test]) != y[test]
+        assert model.validation_.errors_before == pytest.approx(np.bincount(y, weights=wrong) / np.bincount(y))
+
+    def test_groups_are_routed_to_the_splitter(self, data, groups, routing):
+        X, y = data
+        plain = CAPClassifierCV(LogisticRegression(), cv=GroupKFold(3))
+        with config_context(enable_metadata_routing=False):
+            expected = clone(plain).fit(X, y, groups=groups)
+        routed = clone(plain).fit(X, y, groups=groups)
+        assert routed.policy_.to_json() == expected.policy_.to_json()
+
+    def test_weights_of_a_length_are_not_guessed_to_be_per_sample(self, data):
+        X, y = data
+        with pytest.raises(TypeError, match="unexpected keyword argument|metadata routing"):
+            CAPClassifierCV(LogisticRegression(), cv=3).fit(X, y, something=np.ones(len(y)))
+
+    def test_models_without_weights_are_tuned_with_them_all_the_same(self, data):
+        X, y = data
+        weight = np.where(y == 2, 5.0, 1.0)
+        model = CAPClassifierCV(KNeighborsClassifier(), cv=3).fit(X, y, sample_weight=weight)
+        assert model.validation_.samples == pytest.approx(np.bincount(y, weights=weight))
+
+    def test_weights_go_through_a_pipeline_and_a_grid_search(self, data, routing):
+        X, y = data
+        weight = np.where(y == 2, 5.0, 1.0)
+        inner = self.Weighed(C=0.5).set_fit_request(sample_weight=True)
+        model = CAPClassifierCV(inner, "plain", cv=3).set_fit_request(sample_weight=True)
+        pipe = make_pipeline(StandardScaler(), model)
+        search = GridSearchCV(pipe, {"capclassifiercv__method": ["cap", "la"]}, cv=2, scoring="balanced_accuracy")
+        self.Weighed.seen.clear()
+        search.fit(X, y, sample_weight=weight)
+        assert all(seen is not None and set(seen) == {1.0, 5.0} for seen in self.Weighed.seen)
+        best = search.best_estimator_[-1]
+        assert best.validation_.samples == pytest.approx(np.bincount(y, weights=weight))
+
+    def test_weights_that_nobody_requested_are_an_error_as_in_scikit_learn(self, data, routing):
+        X, y = data
+        with pytest.raises(UnsetMetadataPassedError, match="sample_weight"):
+            CAPClassifierCV(LogisticRegression(), cv=3).fit(X, y, sample_weight=np.ones(len(y)))
+
+    def test_class_attributes_reach_the_tuning(self, data):
+        X, y = data
+        model = CAPClassifierCV(LogisticRegression(), attributes=["size"], cv=3)
+        model.fit(X, y, class_attributes={"size": {2: 9.0, 0: 1.0, 1: 4.0}})
+        assert model.policy_.attributes == {"size": [1.0, 4.0, 9.0]}
 
 
 class TestPrefit:

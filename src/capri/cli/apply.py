@@ -9,6 +9,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from capri.classes import Classes
 from capri.cli import display, options
 from capri.cli.inputs import Source, read_samples
 from capri.cli.messages import spoken_warnings
@@ -61,10 +62,11 @@ def apply(
     with spoken_warnings():
         rule = Policy.load(policy)
         source = Source(scores, scores_key, label_key, class_names=class_names)
-        source = replace(source, policy_names=rule.class_names, with_labels=False)
-        samples = read_samples(source).ordered_as(rule.class_names)
+        classes = Classes.of(rule.classes)
+        source = replace(source, policy_classes=classes, with_labels=False)
+        samples = read_samples(source).ordered_as(classes)
         values = rule.apply(samples.scores)
-    names = np.asarray(samples.class_names)
+    names = samples.classes.labels
     chosen = values.argmax(axis=1)
     columns = {"prediction": names[chosen]}
     # Everything is encoded before anything is written: a failure leaves no file behind.

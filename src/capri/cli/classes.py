@@ -1,8 +1,13 @@
-"""Options that say something of each class: a file, or a list such as `900,90,10`."""
+"""Options that say something of each class: a list such as `900,90,10`, or a file.
+
+A file that names the classes (a column `class`, the label column of pandas' ``value_counts().to_csv()``, the keys of a
+JSON object) is aligned by these names, whatever its order; any other is taken in the order of the score columns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,95 +15,111 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capri._checks import InputError, check_vector, short
+from capri.classes import Classes
 from capri.cli.tables import ARCHIVES, TABLES, Archive, Table, is_table, open_archive, open_table
 
 NAME_KEYS = ("class_names", "classes")
 COUNT_KEYS = ("train_counts", "class_counts")
 KEYS = {
     "--class-names": NAME_KEYS,
-    "--class-counts": COUNT_KEYS,
+    "--class-counts": (*COUNT_KEYS, "count", "counts"),
     "--weights": ("weights", "weight"),
     "--groups": ("groups", "group"),
 }
 CLASS_COLUMN = "class"
-LISTS = ".txt"
+LISTS, JSON = ".txt", ".json"
 
 
-def class_texts(value: str, option: str, names: Sequence[str] | None = None) -> list[str]:
-    """One text per class, from a file or from the list itself; a column `class` puts rows in the order of `names`."""
-    path = Path(value)
-    suffix = path.suffix.lower()
-    if suffix == LISTS:
-        return _lines(path)
-    if suffix in (*ARCHIVES, *TABLES):
-        return _from_file(path, option, names)
-    return [part.strip() for part in value.split(",")]
+def class_names(value: str) -> list[str]:
+    """The names themselves, in the order of the score columns."""
+    found = _read(value, "--class-names")
+    return [str(name) for name in found]
 
 
-def class_numbers(value: str, option: str, names: Sequence[str]) -> NDArray[np.float64]:
-    """One number per class, from a file or from the list itself."""
-    return check_vector(_floats(class_texts(value, option, names), option), option, len(names))
+def class_texts(value: str, option: str, classes: Classes) -> list[str]:
+    """One text per class, in the order of the score columns."""
+    return [str(text) for text in classes.align(_read(value, option), option)]
 
 
-def class_context(weights: str | None, groups: str | None, names: Sequence[str]) -> dict[str, Any]:
+def class_numbers(value: str, option: str, classes: Classes) -> NDArray[np.float64]:
+    """One number per class, in the order of the score columns."""
+    return check_vector(_floats(class_texts(value, option, classes), option), option, len(classes))
+
+
+def class_context(weights: str | None, groups: str | None, classes: Classes) -> dict[str, Any]:
     """--weights and --groups, as objectives take them."""
     return {
-        "weights": None if weights is None else class_numbers(weights, "--weights", names),
-        "groups": None if groups is None else class_texts(groups, "--groups", names),
+        "weights": None if weights is None else class_numbers(weights, "--weights", classes),
+        "groups": None if groups is None else class_texts(groups, "--groups", classes),
     }
 
 
-def class_table(path: Path, names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
-    """Columns of numbers by name, one row per class, in `names`' order."""
+def class_table(path: Path, classes: Classes) -> dict[str, NDArray[np.float64]]:
+    """Columns of numbers by name, one row per class, in the order of the score columns."""
     if not is_table(path):
         archive = open_archive(path)
         columns = {key: archive.get(key) for key in archive.names if key not in NAME_KEYS}
-        return {key: check_vector(column, f"{path}: {key}", len(names)) for key, column in columns.items()}
+        return {key: check_vector(column, f"{path}: {key}", len(classes)) for key, column in columns.items()}
     table = open_table(path)
-    order = _order(table, path, names)
     keys = [key for key in table.names if key != CLASS_COLUMN]
     values = table.numbers(keys)
-    if len(values) != len(names):
-        raise InputError(f"{path}: {len(values)} rows for {len(names)} classes; give one row per class.")
-    return {key: values[order, j] for j, key in enumerate(keys)}
+    if CLASS_COLUMN in table.names:
+        values = values[classes.positions(table.texts(CLASS_COLUMN), f"{path}: {CLASS_COLUMN}")]
+    if len(values) != len(classes):
+        raise InputError(f"{path}: {len(values)} rows for {len(classes)} classes; give one row per class.")
+    return {key: values[:, j] for j, key in enumerate(keys)}
 
 
-def _from_file(path: Path, option: str, names: Sequence[str] | None) -> list[str]:
-    keys = KEYS[option]
-    if not is_table(path):
-        archive = open_archive(path)
-        values = archive.get(_only(archive, path, option, [n for n in archive.names if n in keys] or archive.names))
-        return [str(v) for v in values.ravel().tolist()]
-    table = open_table(path)
-    columns = table.names
-    if names is not None:  # the list of names itself may well be called `class`
-        columns = [n for n in columns if n != CLASS_COLUMN]
-    elif CLASS_COLUMN in columns:
-        columns = [CLASS_COLUMN]
-    texts = table.texts(_only(table, path, option, [n for n in columns if n in keys] or columns))
-    return texts if names is None else [texts[row] for row in _order(table, path, names)]
+def _read(value: str, option: str) -> Sequence[Any] | Mapping[str, Any]:
+    """What the option says, with the names of the classes where it has them."""
+    path = Path(value)
+    suffix = path.suffix.lower()
+    if suffix == LISTS:
+        return [line.strip() for line in _text(path).splitlines() if line.strip()]
+    if suffix == JSON:
+        return _from_json(path)
+    if suffix in ARCHIVES:
+        return _from_archive(open_archive(path), path, option)
+    if suffix in TABLES:
+        return _from_table(open_table(path), path, option)
+    return [part.strip() for part in value.split(",")]
 
 
-def _only(source: Archive | Table, path: Path, option: str, candidates: Sequence[str]) -> str:
-    if len(candidates) != 1:
-        raise InputError(f"{path}: holds {short(', '.join(source.names))}; for {option} give a file with one of them.")
-    return candidates[0]
-
-
-def _order(table: Table, path: Path, names: Sequence[str]) -> list[int]:
-    """Rows of the table in the order of the classes, by its column `class` where it has one."""
-    if CLASS_COLUMN not in table.names:
-        return list(range(len(table.texts(table.names[0]))))
-    rows = {name: row for row, name in enumerate(table.texts(CLASS_COLUMN))}
-    for name in names:
-        if name not in rows:
-            raise InputError(f"{path}: class {name!r} has no row; give one row per class.")
-    return [rows[name] for name in names]
-
-
-def _lines(path: Path) -> list[str]:
+def _from_json(path: Path) -> Sequence[Any] | Mapping[str, Any]:
     try:
-        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        found = json.loads(_text(path))
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON ({error}).") from None
+    if not isinstance(found, list | dict):
+        raise InputError(f"{path}: holds {short(found)}; give a list, or an object from class to value.")
+    return found
+
+
+def _from_archive(archive: Archive, path: Path, option: str) -> list[Any]:
+    known = [name for name in archive.names if name in KEYS[option]]
+    return archive.get(_only(known or archive.names, path, option)).ravel().tolist()
+
+
+def _from_table(table: Table, path: Path, option: str) -> Sequence[Any] | Mapping[str, Any]:
+    known = [name for name in table.names if name in KEYS[option]]
+    if option == "--class-names":
+        return table.texts(_only([n for n in table.names if n == CLASS_COLUMN] or known or table.names, path, option))
+    values = _only(known or [name for name in table.names if name != CLASS_COLUMN], path, option)
+    others = [name for name in table.names if name != values]
+    labels = CLASS_COLUMN if CLASS_COLUMN in others else others[0] if len(others) == 1 else None
+    texts = table.texts(values)
+    return texts if labels is None else dict(zip(table.texts(labels), texts, strict=True))
+
+
+def _only(names: Sequence[str], path: Path, option: str) -> str:
+    if len(names) != 1:
+        raise InputError(f"{path}: holds {short(', '.join(names))}; {option} wants one of {', '.join(KEYS[option])}.")
+    return names[0]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path.") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -106,16 +127,10 @@ def _lines(path: Path) -> list[str]:
 
 
 def _floats(texts: Sequence[str], option: str) -> list[float]:
-    try:
-        return [float(text) for text in texts]
-    except ValueError:
-        bad = next(text for text in texts if not _is_float(text))
-        raise InputError(f"{option} holds {bad!r}; give one number per class, or a file.") from None
-
-
-def _is_float(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    numbers = []
+    for text in texts:
+        try:
+            numbers.append(float(text))
+        except ValueError:
+            raise InputError(f"{option} holds {text!r}; give one number per class, or a file.") from None
+    return numbers

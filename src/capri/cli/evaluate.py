@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from capri._checks import InputError, Ints
+from capri.classes import Classes
 from capri.cli import display, options
 from capri.cli.classes import class_context
 from capri.cli.display import ClassRow
@@ -60,13 +61,11 @@ def evaluate(
         options.read_objective(text, weights=weights is not None or policy is not None, groups=groups is not None)
     with spoken_warnings():
         rule = None if policy is None else Policy.load(policy)
-        names = None if rule is None else rule.class_names
-        source = Source(scores, scores_key, label_key, labels, class_names, class_counts, names)
-        samples = read_samples(source)
-        samples = samples if names is None else samples.ordered_as(names)
-        samples.require_labels()
-        context = class_context(weights, groups, samples.class_names)
-        context |= {"absent": absent, "train_counts": samples.class_counts, "class_names": samples.class_names}
+        known = None if rule is None else Classes.of(rule.classes)
+        samples = read_samples(Source(scores, scores_key, label_key, labels, class_names, class_counts, known))
+        samples = samples if known is None else samples.ordered_as(known)
+        context = class_context(weights, groups, samples.classes)
+        context |= {"absent": absent, "class_counts": samples.class_counts, "class_names": samples.classes.names}
         if rule is not None and weights is None:
             context["weights"] = rule.attributes.get("weights")
         wanted = objective or _default_objectives(samples, rule, context)
@@ -91,7 +90,7 @@ def evaluate(
 
 
 def _evaluate(samples: Samples, predictions: Ints, objectives: list[str], context: dict[str, Any]) -> dict[str, float]:
-    return evaluate_predictions(samples.require_labels(), predictions, samples.n_classes, objectives, **context)
+    return evaluate_predictions(samples.indices, predictions, samples.n_classes, objectives, **context)
 
 
 def _default_objectives(samples: Samples, rule: Policy | None, context: dict[str, Any]) -> list[str]:
@@ -100,7 +99,7 @@ def _default_objectives(samples: Samples, rule: Policy | None, context: dict[str
     if rule is None or rule.objective in wanted:
         return wanted
     try:
-        _evaluate(samples, samples.require_labels(), [rule.objective], context | {"absent": "ignore"})
+        _evaluate(samples, samples.indices, [rule.objective], context | {"absent": "ignore"})
     except InputError as error:
         warnings.warn(f"the policy's own objective {rule.objective!r} is left out: {error}", stacklevel=2)
         return wanted
@@ -108,7 +107,7 @@ def _default_objectives(samples: Samples, rule: Policy | None, context: dict[str
 
 
 def _class_rows(samples: Samples, predictions: dict[str, Ints]) -> list[ClassRow]:
-    y, k = samples.require_labels(), samples.n_classes
+    y, k = samples.indices, samples.n_classes
     totals = class_totals(y, k)
     errors = {when: class_errors(y, p, k) for when, p in predictions.items()}
     listed = {
@@ -123,5 +122,5 @@ def _class_rows(samples: Samples, predictions: dict[str, Ints]) -> list[ClassRow
             listed["before"][j],
             listed["after"][j] if "after" in listed else None,
         )
-        for j, name in enumerate(samples.class_names)
+        for j, name in enumerate(samples.classes.names)
     ]

@@ -2,28 +2,31 @@
 
 Archives: scores under `scores`, `logits`, `proba` (or any of these after `val_`), labels under the matching `y` or
 `labels`, and, where present, `class_names` and `train_counts` or `class_counts`. Tables: score columns `score_<class>`,
-or else every column but the label, which is `label` or `y`. Labels are class names, or positions 0 … K − 1.
+or else every column but the label, which is `label` or `y`. Labels are class names, or positions 0 … K − 1. The
+attributes `norm` and `noise` are taken from an archive that holds them.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capri._checks import InputError, Ints, check_counts, check_labels, check_names, check_scores, short
-from capri.cli.classes import COUNT_KEYS, NAME_KEYS, class_numbers, class_texts
+from capri._checks import InputError, Ints, check_counts, check_labels, check_names, check_scores, check_vector, short
+from capri.classes import Classes, as_labels
+from capri.cli.classes import COUNT_KEYS, NAME_KEYS, class_names, class_numbers
 from capri.cli.tables import ONLY, Archive, is_table, open_archive, open_table
 
 SCORE_KEYS = tuple(prefix + key for prefix in ("", "val_") for key in ("scores", "logits", "proba", "probabilities"))
 LABEL_KEYS = ("label", "y", "labels", "y_true")
 SCORE_PREFIX = "score_"
+ATTRIBUTE_KEYS = {"last_layer_norms": "norm", "norm": "norm", "noise": "noise"}  # as `capri train` writes them
 
 
 @dataclass(frozen=True)
@@ -36,27 +39,32 @@ class Source:
     label_file: Path | None = None
     class_names: str | None = None
     class_counts: str | None = None
-    policy_names: tuple[str, ...] | None = None  # stand in where the file names no classes
+    policy_classes: Classes | None = None  # stand in where the file names no classes
     with_labels: bool = True
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Scores (n_samples, K), labels as column indices where there are any, and what is known of the classes."""
+    """Scores (n_samples, K) and what is known of them.
+
+    labels: (n_samples,) as `classes` has them, None where there are none. named: or are the classes just numbered?
+    attributes: of the classes, as far as the file holds any.
+    """
 
     origin: str
     scores: NDArray[Any]
-    labels: Ints | None
-    class_names: tuple[str, ...]
-    named: bool  # or are the names just column numbers?
+    labels: NDArray[Any] | None
+    classes: Classes
+    named: bool
     class_counts: NDArray[np.float64] | None
+    attributes: Mapping[str, NDArray[np.float64]]
 
     @property
     def n_classes(self) -> int:
         """K."""
-        return self.scores.shape[1]
+        return len(self.classes)
 
-    def require_labels(self) -> Ints:
+    def require_labels(self) -> NDArray[Any]:
         """The labels, or an error that says how to give them."""
         if self.labels is None:
             raise InputError(
@@ -65,24 +73,33 @@ class Samples:
             )
         return self.labels
 
-    def ordered_as(self, names: tuple[str, ...]) -> Samples:
+    @cached_property
+    def indices(self) -> Ints:
+        """The labels as positions of columns."""
+        return self.classes.encode(self.require_labels(), "labels")
+
+    def ordered_as(self, classes: Classes) -> Samples:
         """The same samples with columns in the order of a policy's classes; by position where either has no names."""
-        if self.n_classes != len(names):
+        if self.n_classes != len(classes):
             raise InputError(
-                f"{self.origin}: {self.n_classes} score columns, but the policy has {len(names)} classes; "
+                f"{self.origin}: {self.n_classes} score columns, but the policy has {len(classes)} classes; "
                 "give scores of the model that it was tuned for."
             )
-        if self.class_names == names or not self.named or names == check_names(None, len(names)):
+        if self.classes.names == classes.names:
             return self
-        for name in names:
-            _existing(name, self.class_names, self.origin, "a class of the policy")
-        order = np.array([self.class_names.index(name) for name in names])
+        if not self.named or classes.names == check_names(None, len(classes)):
+            labels = None if self.labels is None else classes.labels[self.indices]
+            return replace(self, labels=labels, classes=classes)
+        for name in classes.names:
+            _existing(name, self.classes.names, self.origin, "a class of the policy")
+        order = np.array(classes.positions(self.classes.names, self.origin))
         return replace(
             self,
             scores=self.scores[:, order],
-            labels=None if self.labels is None else np.argsort(order)[self.labels],
-            class_names=names,
+            labels=None if self.labels is None else classes.labels[np.argsort(order)[self.indices]],
+            classes=classes,
             class_counts=None if self.class_counts is None else self.class_counts[order],
+            attributes={name: column[order] for name, column in self.attributes.items()},
         )
 
     def describe(self) -> str:
@@ -98,35 +115,35 @@ class _Parts(NamedTuple):
     labels: Sequence[Any] | None
     class_names: Sequence[Any] | None
     class_counts: NDArray[Any] | None
+    attributes: Mapping[str, NDArray[Any]]
 
 
 def read_samples(source: Source) -> Samples:
     """Everything that the file and the options say, checked."""
     parts = _from_table(source) if is_table(source.path) else _from_archive(source)
     scores = check_scores(parts.scores, parts.origin)
-    labels = parts.labels if source.label_file is None else _labels_of(source.label_file, source.label_key)
+    k = scores.shape[1]
+    given = parts.labels if source.label_file is None else _labels_of(source.label_file, source.label_key)
+    if not source.with_labels:
+        given = None
     known = parts.class_names
-    if known is None and source.policy_names is not None and len(source.policy_names) == scores.shape[1]:
-        known = source.policy_names
-    names = check_names(known, scores.shape[1])
+    if known is None and source.policy_classes is not None and len(source.policy_classes) == k:
+        known = source.policy_classes.labels.tolist()
+    if known is not None:
+        check_names(known, k)
+    classes, labels = _labelled(given, known, len(scores), k)
     counts = parts.class_counts
     if source.class_counts is not None:
-        counts = class_numbers(source.class_counts, "--class-counts", names)
+        counts = class_numbers(source.class_counts, "--class-counts", classes)
     return Samples(
         origin=parts.origin,
         scores=scores,
-        labels=_as_indices(labels, known, scores.shape) if source.with_labels and labels is not None else None,
-        class_names=names,
+        labels=labels,
+        classes=classes,
         named=parts.class_names is not None,
-        class_counts=None if counts is None else check_counts(counts, len(names)),
+        class_counts=None if counts is None else check_counts(counts, k),
+        attributes={name: check_vector(v, f"{source.path}: {name}", k) for name, v in parts.attributes.items()},
     )
-
-
-def warn_if_probabilities(samples: Samples) -> None:
-    """Rows that sum to 1 are not logits."""
-    head = samples.scores[:1000].astype(np.float64)
-    if head.min() >= 0 and np.allclose(head.sum(axis=1), 1, atol=1e-3):
-        warnings.warn(f"{samples.origin}: rows sum to 1, as probabilities do; add --proba if they are.", stacklevel=2)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -144,8 +161,9 @@ def _from_archive(source: Source) -> _Parts:
         labels=None if label_key is None else _flat(archive.get(label_key), f"{source.path}: {label_key}"),
         class_names=(names if names is None else names.tolist())
         if source.class_names is None
-        else class_texts(source.class_names, "--class-names"),
+        else class_names(source.class_names),
         class_counts=counts,
+        attributes={name: archive.get(key) for key, name in ATTRIBUTE_KEYS.items() if key in archive.names},
     )
 
 
@@ -199,6 +217,7 @@ def _from_table(source: Source) -> _Parts:
         labels=None if label is None or source.label_file is not None else table.texts(label),
         class_names=list(columns),
         class_counts=None,
+        attributes={},
     )
 
 
@@ -213,7 +232,7 @@ def _score_columns(source: Source, columns: Sequence[str]) -> dict[str, str]:
     found = found or {name: name for name in columns}
     if source.class_names is None:
         return found
-    wanted = class_texts(source.class_names, "--class-names")
+    wanted = class_names(source.class_names)
     for name in wanted:
         _existing(name, list(found), source.path, "a name in --class-names")
     return {name: found[name] for name in wanted}
@@ -249,24 +268,34 @@ def _flat(labels: NDArray[Any], name: str) -> list[Any]:
     return labels.tolist()
 
 
-def _as_indices(labels: Sequence[Any], names: Sequence[Any] | None, shape: tuple[int, ...]) -> Ints:
-    """Labels as column indices: by name where names and labels are of one kind, by position otherwise."""
-    n_samples, n_classes = shape
+def _labelled(
+    labels: Sequence[Any] | None, names: Sequence[Any] | None, n_samples: int, n_classes: int
+) -> tuple[Classes, NDArray[Any] | None]:
+    """The classes of the columns, and the labels in their terms: by name, or by position where they are no names."""
+    if labels is None:
+        return Classes.of(names or range(n_classes)), None
     if len(labels) != n_samples:
         raise InputError(f"there are {len(labels)} labels for {n_samples} samples; give one label per sample.")
-    index = {name: k for k, name in enumerate(names or ())}
-    if index and all(label in index for label in labels):
-        return np.array([index[label] for label in labels], dtype=np.int64)
+    if names is not None and set(labels) <= set(names):
+        return Classes.of(names), as_labels(labels, "labels")
     numbers = _numbers(labels)
-    if numbers is None or (index and not all(isinstance(name, str) for name in index)):
-        unknown = next((label for label in labels if label not in index), labels[0])
-        known = short(list(index)) if index else f"0 … {n_classes - 1}; name the columns with --class-names"
+    if numbers is None or (names is not None and not all(isinstance(name, str) for name in names)):
+        unknown = next((label for label in labels if label not in (names or ())), labels[0])
+        known = short(list(names)) if names else f"0 … {n_classes - 1}; name the columns with --class-names"
         raise InputError(f"label {unknown!r} is not in the class list: {known}.")
-    return check_labels(numbers, n_classes, n_samples, name="labels")
+    if names is None:
+        classes = Classes.found(numbers, n_classes)
+        return classes, classes.labels[classes.encode(numbers, "labels")]
+    positions = check_labels(Classes.found(numbers, n_classes).encode(numbers), n_classes, n_samples, name="labels")
+    classes = Classes.of(names)
+    return classes, classes.labels[positions]
 
 
-def _numbers(labels: Sequence[Any]) -> NDArray[np.float64] | None:
+def _numbers(labels: Sequence[Any]) -> NDArray[Any] | None:
+    """Labels as whole numbers, where they are numbers."""
     try:
-        return np.array([float(label) for label in labels])
+        numbers = np.array([float(label) for label in labels])
     except (TypeError, ValueError):
         return None
+    whole = np.isfinite(numbers).all() and (numbers == np.floor(numbers)).all()
+    return numbers.astype(np.int64) if whole else numbers

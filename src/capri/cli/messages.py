@@ -7,26 +7,36 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: What the library calls an argument, and what the command line calls it.
-_OPTIONS = (
-    ("weights=… (of the constructor)", "--weights"),
-    ("class_attributes={name: …}", "a column of --class-attributes FILE"),
-    ('with scores="proba" use parameters="l"', "with --proba use --parameters l"),
-    ('For logits use scores="logits"', "For logits leave out --proba"),
-    ('pass absent="ignore"', "pass --absent ignore"),
-    ("class_counts=…", "--class-counts"),
-    ("train_counts=…", "--class-counts"),
-    ("weights=…", "--weights"),
-    ("groups=…", "--groups"),
-)
+from capri._checks import InputError, InputWarning
+
+#: Arguments of the library that the command line calls otherwise than by their own name with dashes.
+_OPTIONS = {
+    ("classes", None): "--class-names",
+    ("class_attributes", None): "a column of --class-attributes FILE",
+    ("scores", "logits"): "no --proba",
+    ("scores", "proba"): "--proba",
+}
+
+
+def option(argument: str, value: str | None) -> str:
+    """What the command line calls an argument of the library.
+
+    >>> option("absent", "ignore"), option("class_counts", None)
+    ('--absent ignore', '--class-counts')
+    """
+    plain = f"--{argument.replace('_', '-')}" + ("" if value is None else f" {value}")
+    return _OPTIONS.get((argument, value), plain)
+
+
+def in_words(message: object) -> str:
+    """An error or a warning as one line, in the words of the options."""
+    text = message.said(option) if isinstance(message, InputError | InputWarning) else str(message)
+    return " ".join(text.split())
 
 
 def say(message: object) -> None:
     """One line on stderr."""
-    text = " ".join(str(message).split())
-    for argument, option in _OPTIONS:
-        text = text.replace(argument, option)
-    print(f"capri: {text}", file=sys.stderr)
+    print(f"capri: {in_words(message)}", file=sys.stderr)
 
 
 @contextmanager
@@ -38,7 +48,7 @@ def spoken_warnings() -> Iterator[None]:
         yield
     kinds: dict[object, list[str]] = {}
     for warning in caught:
-        kind = str(warning.message) if warning.category is UserWarning else warning.category
-        kinds.setdefault(kind, []).append(str(warning.message))
+        text = in_words(warning.message)
+        kinds.setdefault(text if warning.category is UserWarning else warning.category, []).append(text)
     for first, *others in kinds.values():
         say(f"warning: {first}" + (f" (and {len(others)} more such warnings)" if others else ""))

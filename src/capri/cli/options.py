@@ -137,7 +137,7 @@ def read_objective(text: str, *, weights: bool, groups: bool, counts: bool = Tru
             class_names=[name.strip() for name in names],
             weights=np.ones(len(names)) if weights else None,
             groups=np.arange(len(names)) if groups else None,
-            train_counts=shots if counts else None,
+            class_counts=shots if counts else None,
         )
     )
     return objective

@@ -13,7 +13,7 @@ from capri._checks import InputError
 from capri.cli import display, options
 from capri.cli.classes import class_context, class_table
 from capri.cli.display import ClassRow
-from capri.cli.inputs import Samples, Source, read_samples, warn_if_probabilities
+from capri.cli.inputs import Samples, Source, read_samples
 from capri.cli.messages import spoken_warnings
 from capri.cli.progress import progress
 from capri.cli.tables import check_output, write_bytes
@@ -35,7 +35,7 @@ EXAMPLES = """
     capri tune val.npz --objective worst --constraint "plain <= baseline + 0.01" -o policy.json
 
 **Files.** In .npz and .safetensors, `scores`, `logits` or `proba` (also after `val_`) with `y` or `labels`, and where
-present `class_names` and `train_counts`. In .csv and .parquet, columns `score_<class>` (or all but the label) and
+present `class_names`, `train_counts`, and the attributes `norm` and `noise`. In .csv and .parquet, columns `score_<class>` (or all but the label) and
 `label` or `y`. Labels are class names, or positions from 0. Pickles are refused.
 
 **Exit codes.** 0: done; so too where no adjustment meets the constraints, with a warning on stderr and the one that
@@ -100,7 +100,7 @@ def tune(
     check_method(method)
     known = {"weights": weights is not None, "groups": groups is not None}
     settings = {
-        "objective": options.read_objective(objective, **known).name,
+        "objective": options.read_objective(objective, **known),
         "constraints": options.read_constraints(constraint, **known),
         "pooling": options.read_pooling(pooling),
         "attributes": "auto" if attributes == "auto" else options.read_names(attributes),
@@ -112,11 +112,9 @@ def tune(
     }
     with spoken_warnings():
         samples = read_samples(Source(scores, scores_key, label_key, labels, class_names, class_counts))
-        if not proba:
-            warn_if_probabilities(samples)
-        settings |= class_context(weights, groups, samples.class_names)
-        extra = None if class_attributes is None else class_table(class_attributes, samples.class_names)
-        adjuster = _fit(samples, settings, extra)
+        settings |= class_context(weights, groups, samples.classes)
+        extra = {} if class_attributes is None else class_table(class_attributes, samples.classes)
+        adjuster = _fit(samples, settings, {**samples.attributes, **extra})
     if output is not None:
         write_bytes(output, adjuster.policy_.to_json().encode())
     (_print_json if as_json else _print)(adjuster, samples, output)
@@ -130,21 +128,22 @@ def check_method(name: str) -> None:
         raise InputError(f"--method is {name!r}; it must be one of {', '.join(METHODS)}.")
 
 
-def _fit(samples: Samples, settings: dict[str, Any], extra: dict[str, NDArray[np.float64]] | None) -> LogitAdjuster:
+def _fit(samples: Samples, settings: dict[str, Any], attributes: dict[str, NDArray[np.float64]]) -> LogitAdjuster:
     from capri.posthoc import LogitAdjuster
     from capri.posthoc.pooling import FOLDS
 
-    labels = np.asarray(samples.class_names)[samples.require_labels()]
-    adjuster = LogitAdjuster(classes=samples.class_names, **settings)
+    labels = samples.require_labels()
+    adjuster = LogitAdjuster(classes=samples.classes.labels, **settings)
     folded = (adjuster.method, adjuster.pooling, adjuster.parameters) == ("cap", "auto", "l")
     with progress(f"tuning {adjuster.objective}", FOLDS if folded else None) as advance:
-        return adjuster.fit(samples.scores, labels, samples.class_counts, class_attributes=extra, on_progress=advance)
+        known = {"class_counts": samples.class_counts, "class_attributes": attributes}
+        return adjuster.fit(samples.scores, labels, **known, on_progress=advance)
 
 
 def _class_rows(adjuster: LogitAdjuster, samples: Samples) -> list[ClassRow]:
     found = adjuster.validation_
     counts = [None] * samples.n_classes if samples.class_counts is None else samples.class_counts.tolist()
-    columns = (samples.class_names, found.samples, counts, found.errors_before, found.errors_after)
+    columns = (samples.classes.names, found.samples, counts, found.errors_before, found.errors_after)
     return [ClassRow(*row) for row in zip(*columns, strict=True)]
 
 

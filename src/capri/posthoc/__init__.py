@@ -1,6 +1,6 @@
 """Post-hoc: tune any classifier's scores for any class-error objective, exactly and fast."""
 
-from capri.posthoc.adjuster import FrequencyWarning, LogitAdjuster
+from capri.posthoc.adjuster import FrequencyWarning, LogitAdjuster, ProbabilityWarning
 from capri.posthoc.classifier import CAPClassifierCV
 from capri.posthoc.folding import fold
 from capri.posthoc.line import LineSearch, exact_line_search
@@ -12,6 +12,7 @@ __all__ = [
     "FrequencyWarning",
     "LineSearch",
     "LogitAdjuster",
+    "ProbabilityWarning",
     "ThinClassWarning",
     "Validation",
     "exact_line_search",

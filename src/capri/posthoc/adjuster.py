@@ -4,34 +4,45 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Self
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin, _fit_context
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from capri._checks import InputError, check_counts, check_scores, check_vector
+from capri._checks import InputError, InputWarning, Ints, check_counts, check_scores
 from capri._provenance import data_digest
-from capri.attributes import frequency, importance
+from capri.attributes import Attributes, Evidence, known_frequencies, own_columns
+from capri.classes import Classes, column_names
 from capri.constraints import ConstraintLike, as_constraint
 from capri.dictionary import BASIS, BasisFunction, Scaling
-from capri.errors import Absent
+from capri.errors import Absent, softmax
 from capri.forms import Evaluator, Form
-from capri.objectives import ObjectiveLike
-from capri.policy import Policy, ScoreKind, to_logits
-from capri.posthoc.methods import Parameters, Pooling, Task, tune
+from capri.objectives import Objective, ObjectiveLike
+from capri.policy import FLOOR, Policy, ScoreKind, to_logits
+from capri.posthoc.methods import METHODS, Parameters, Pooling, Task, tune
 from capri.posthoc.problem import Problem
+from capri.posthoc.search import Found
 from capri.posthoc.trust import validate, warn_if_degenerate, warn_if_thin
-from capri.strategy import Strategy
 
 #: The spread alone is best when all classes are equally bad: it is tuned under this constraint unless told otherwise.
 SPREAD_GUARD = "balanced <= baseline"
-NEARLY_BALANCED = 1.5  # largest over smallest class: below it, labels say nothing of training frequencies
 
 
-class FrequencyWarning(UserWarning):
+class FrequencyWarning(InputWarning):
     """Training frequencies are unknown or guessed."""
+
+
+class ProbabilityWarning(InputWarning):
+    """Scores that were declared logits look like probabilities."""
+
+
+def _silent() -> None:
+    pass
 
 
 class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -39,14 +50,15 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
 
     Parameters
     ----------
-    objective : name, Objective or function of the class errors, default "balanced"
+    objective : name, Objective or function, default "balanced"
         What to lower: "balanced", "weighted", "sdev", "cvar:0.2", "quantile:0.2", "worst", "macro_f1", "mix:0.5",
-        sums such as "0.5*balanced+0.5*cvar:0.2", …; see `capri.objective_names()`.
+        sums such as "0.5*balanced+0.5*cvar:0.2", …; see `capri.objective_names()`. Functions of the class errors and
+        scikit-learn's metrics and scorers will do, too.
     method : {"cap", "plain", "la", "cdt", "vs"}, default "cap"
         How class settings are generated; see `capri.posthoc.methods`.
-    attributes : "auto" or names, default "auto"
-        Class attributes of "cap": "freq", "diff", "weights", or columns handed to `fit` as `class_attributes`. "auto"
-        takes all that are known.
+    attributes : "auto" or sequence of names, default "auto"
+        Class attributes of "cap": "freq", "diff", "weights", "norm", "noise", or columns handed to `fit` as
+        `class_attributes`. "auto" takes all that are known; noise that is named and not given is estimated.
     parameters : {"l", "delta", "both"}, default "l"
         What "cap" tunes: offsets, multipliers (within 1/5 … 5, logits only), or both.
     pooling : "auto", None or a positive number, default "auto"
@@ -57,19 +69,42 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         "balanced <= baseline"; pass () to do without.
     scores : {"logits", "proba"}, default "logits"
         What the scores are; probabilities become log max(p, floor).
-    classes : labels in the order of the score columns, optional
-        Needed where the labels are not 0 … K − 1 and not in sorted order.
+    classes : sequence of labels, optional
+        The label of each score column, in the order of the columns. Needed where neither the labels nor the names of
+        the columns say it.
     weights, groups : per class, optional
-        Test-time importance for "weighted"; group labels for "worst_group".
-    absent : {"error", "ignore"}
-        What to do about classes without validation samples.
-    basis, scaling : of the dictionary; see `capri.build_dictionary`.
-    floor : smallest probability. bootstrap : resamples behind the interval of the improvement. random_state : seed.
+        Test-time importance for "weighted"; group labels for "worst_group". A mapping or a pandas Series is aligned by
+        label.
+    absent : {"error", "ignore"}, default "error"
+        What to do about classes without validation samples. Those that are ignored take their offset from their
+        frequency, by the line through the other classes' offsets.
+    basis, scaling
+        Of the dictionary; see `capri.build_dictionary`.
+    floor : float, default 1e-6
+        The smallest probability.
+    bootstrap : int, default 200
+        Resamples behind the interval of the improvement; 0 leaves it out.
+    random_state : int, default 0
+        Seed of folds, resamples and random directions.
 
     Attributes
     ----------
-    policy_ : Policy, the artefact to save and ship. strategy_ : Strategy (ω, l, Δ). validation_ : figures before and
-    after. classes_ : labels by column. reason_ : how the search ended. path_ : cross-validated scores of poolings.
+    policy_ : Policy
+        The artefact to save and ship.
+    strategy_ : Strategy
+        ω, l and Δ.
+    validation_ : Validation
+        Figures before and after, on the samples that tuned.
+    classes_ : array of shape (K,)
+        Labels by column.
+    reason_ : str
+        How the search ended.
+    path_ : dict
+        Cross-validated objective of each pooling.
+
+    References
+    ----------
+    Zhang et al., "Class-attribute Priors: Adapting Optimization to Heterogeneity and Fairness Objective", AAAI 2024.
 
     Examples
     --------
@@ -82,6 +117,26 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
     (0.74, 0.16)
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "objective": [str, Objective, callable],
+        "method": [StrOptions(set(METHODS))],
+        "attributes": [StrOptions({"auto"}), "array-like"],
+        "parameters": [StrOptions({"l", "delta", "both"})],
+        "pooling": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither"), None],
+        "constraints": ["array-like", None],
+        "scores": [StrOptions({"logits", "proba"})],
+        "classes": ["array-like", None],
+        "weights": ["array-like", Mapping, None],
+        "groups": ["array-like", Mapping, None],
+        "absent": [StrOptions({"error", "ignore"})],
+        "basis": ["array-like", Mapping],
+        "scaling": [StrOptions({"whiten", "standardize", "raw"})],
+        "floor": [Interval(Real, 0, 1, closed="neither")],
+        "bootstrap": [Interval(Integral, 0, None, closed="left")],
+        "random_state": [Interval(Integral, 0, None, closed="left")],
+    }
+    __metadata_request__fit: ClassVar[dict[str, Any]] = {"on_progress": UNUSED}
+
     def __init__(
         self,
         objective: ObjectiveLike = "balanced",
@@ -93,12 +148,12 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         constraints: Sequence[ConstraintLike] | None = None,
         scores: ScoreKind = "logits",
         classes: Sequence[Any] | None = None,
-        weights: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
+        weights: ArrayLike | Mapping[Any, float] | None = None,
+        groups: ArrayLike | Mapping[Any, Any] | None = None,
         absent: Absent = "error",
         basis: Sequence[str] | Mapping[str, BasisFunction] = tuple(BASIS),
         scaling: Scaling = "whiten",
-        floor: float = 1e-6,
+        floor: float = FLOOR,
         bootstrap: int = 200,
         random_state: int = 0,
     ) -> None:
@@ -119,34 +174,53 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         self.bootstrap = bootstrap
         self.random_state = random_state
 
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit(
         self,
         X: ArrayLike,
         y: ArrayLike,
-        class_counts: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
-        class_attributes: Mapping[str, ArrayLike] | None = None,
-        on_progress: Callable[[], None] = lambda: None,
+        *,
+        class_counts: ArrayLike | Mapping[Any, float] | None = None,
+        class_attributes: Mapping[str, Any] | Attributes | None = None,
+        on_progress: Callable[[], None] = _silent,
     ) -> Self:
-        """Tune on validation scores X (n_samples, K) with labels y.
+        """Tune on validation scores.
 
-        class_counts: training samples per class, in the order of the columns. class_attributes: further columns by
-        name, one number per class. on_progress: called after each cross-validation fold of pooling.
+        Parameters
+        ----------
+        X : array-like or DataFrame of shape (n_samples, K)
+            Scores, one column per class. Columns that are named after the classes may stand in any order.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), optional
+        class_counts : per class, optional
+            Training samples: a list in the order of the columns, or a mapping or pandas Series by label.
+        class_attributes : mapping, DataFrame or Attributes, optional
+            Further attributes by name, one number per class each; "norm", "noise" and "diff" among them are those that
+            capri knows by name.
+        on_progress : callable
+            Called after each fold of cross-validation.
+
+        Returns
+        -------
+        LogitAdjuster
+            Itself.
         """
-        if self.parameters not in ("l", "delta", "both"):
-            raise InputError(f"parameters is {self.parameters!r}; it must be 'l', 'delta' or 'both'.")
         if self.scores == "proba" and (self.parameters != "l" or self.method in ("cdt", "vs")):
-            raise InputError('multipliers act on logits only; with scores="proba" use parameters="l".')
-        given = check_scores(X)
-        self.classes_, labels = _encode(y, self.classes, given.shape[1])
-        self.n_features_in_ = given.shape[1]
-        problem = self._pose(to_logits(given, self.scores, self.floor), labels, class_counts, sample_weight)
+            raise InputError(
+                "multipliers act on logits only; with probabilities use {argument}.", argument="parameters", value="l"
+            )
+        classes, scores, labels = self._align(X, y)
+        if self.scores == "logits":
+            _warn_if_probabilities(scores)
+        counts = None if class_counts is None else check_counts(classes.align(class_counts, "class_counts"), len(classes))
+        problem = self._pose(to_logits(scores, self.scores, self.floor), labels, classes, counts, sample_weight)
         warn_if_thin(problem)
-        known = self._known_attributes(problem, class_counts, class_attributes)
         task = Task(
             problem,
-            {name: v for name, v in known.items() if self._wants(name)},
-            measure_diff=self._wants("diff") and "diff" not in known,
+            self._evidence(problem, classes, counts, class_attributes),
+            wanted=self.attributes,
             basis=self.basis,
             scaling=self.scaling,
             parameters=self.parameters,
@@ -154,26 +228,23 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             seed=self.random_state,
             on_progress=on_progress,
         )
-        tuned, _ = tune(task, self.method)
-        warn_if_degenerate(problem, tuned.m, tuned.l)
-        self.strategy_ = Strategy.of(problem.n_classes, l=tuned.l, delta=tuned.m)
-        self.reason_, self.path_ = tuned.reason, dict(tuned.path)
-        self.validation_ = validate(problem, tuned.m, tuned.l, resamples=self.bootstrap, seed=self.random_state)
+        found = tune(task, self.method)
+        warn_if_degenerate(problem, found.adjustment)
+        self._keep(task, found, classes, scores)
         if not self.validation_.feasible:
             warnings.warn(
                 "no adjustment meets the constraints "
                 f"({', '.join(map(str, problem.constraints))}); the one that violates them least was kept.",
                 stacklevel=2,
             )
-        self.policy_ = self._policy(problem, task, tuned.weights, given, labels)
         return self
 
     # -- use ---------------------------------------------------------------------------------------------------------
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Adjusted scores Δ∘o − l, (n_samples, K)."""
+        """Adjusted scores Δ∘o − l, (n_samples, K), in the order of `classes_`."""
         check_is_fitted(self)
-        scores = np.asarray(X)
+        scores = np.asarray(self._arranged(X))
         if scores.ndim == 2 and scores.shape[1] != self.n_features_in_:
             raise InputError(
                 f"X has {scores.shape[1]} features, but LogitAdjuster is expecting {self.n_features_in_} features as "
@@ -191,89 +262,119 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         check_is_fitted(self)
         return np.asarray(self.classes_[self.transform(X).argmax(axis=1)])
 
+    def _arranged(self, X: Any) -> Any:
+        """Columns in the order of the classes, by the names that they had in `fit`, or by those of the classes."""
+        fitted = getattr(self, "feature_names_in_", None)
+        if fitted is None or column_names(X) is None:
+            return Classes.of(self.classes_).arrange(X, "X")
+        return Classes.of(fitted).arrange(X, "X")
+
     # -- the parts of fit --------------------------------------------------------------------------------------------
 
+    def _align(self, X: Any, y: ArrayLike) -> tuple[Classes, NDArray[Any], Ints]:
+        """The classes, scores in their order, and labels as positions."""
+        if y is None:
+            raise InputError("LogitAdjuster requires y to be passed, but the target y is None; give a label per sample.")
+        columns, given = column_names(X), check_scores(X)
+        labels = column_or_1d(y, warn=True) if np.ndim(y) == 2 and np.shape(y)[1] == 1 else y
+        named = columns if self.classes is None else None
+        classes = Classes.found(labels, given.shape[1], given=self.classes, columns=named)
+        arranged = np.asarray(classes.arrange(X)) if columns is not None else given
+        encoded = classes.encode(labels)
+        if len(encoded) != len(arranged):
+            raise InputError(f"y has {len(encoded)} labels for {len(arranged)} samples; give one label per sample.")
+        self.classes_, self.n_features_in_ = classes.labels, given.shape[1]
+        self.__dict__.pop("feature_names_in_", None)
+        if columns is not None:
+            by_class = set(map(str, columns)) == set(classes.names)
+            self.feature_names_in_ = np.array(classes.names if by_class else columns, dtype=object)
+        return classes, arranged, encoded
+
     def _pose(
-        self, logits: NDArray[Any], labels: NDArray[np.int64], class_counts: ArrayLike | None, sample_weight: Any
+        self,
+        logits: NDArray[Any],
+        labels: Ints,
+        classes: Classes,
+        counts: NDArray[np.float64] | None,
+        sample_weight: ArrayLike | None,
     ) -> Problem:
         problem = Problem(
             logits,
             labels,
             self.objective,
-            constraints=self.constraints or (),
+            constraints=self.constraints if self.constraints is not None else (),
             sample_weight=sample_weight,
             absent=self.absent,
-            class_names=[str(c) for c in self.classes_],
-            weights=self.weights,
-            groups=self.groups,
-            train_counts=class_counts,
+            class_names=classes.names,
+            weights=classes.align(self.weights, "weights"),
+            groups=classes.align(self.groups, "groups"),
+            class_counts=counts,
         )
         if self.constraints is None and _is_spread(problem.objective):
             problem.constraints = [as_constraint(SPREAD_GUARD)]
         return problem
 
-    def _wants(self, name: str) -> bool:
-        return self.attributes == "auto" or name in self.attributes or (name == "freq" and self.method != "cap")
-
-    def _known_attributes(
-        self, problem: Problem, class_counts: ArrayLike | None, extra: Mapping[str, ArrayLike] | None
-    ) -> dict[str, NDArray[np.float64]]:
-        known: dict[str, NDArray[np.float64]] = {}
-        counts = self._counts(problem, class_counts)
-        if counts is not None:
-            known["freq"] = frequency(counts)
-        if self.weights is not None:
-            known["weights"] = importance(check_counts(self.weights, problem.n_classes, name="weights"))
-        for name, column in (extra or {}).items():
-            known[name] = check_vector(column, name, problem.n_classes)
-        missing = () if self.attributes == "auto" else set(self.attributes) - set(known) - {"diff"}
-        if missing:
-            name = sorted(missing)[0]
-            how = {"freq": "class_counts=…", "weights": "weights=… (of the constructor)"}
-            remedy = how.get(name, "class_attributes={name: …}")
-            raise InputError(f"attribute {name!r} is unknown; give it as {remedy}.")
-        return known
-
-    def _counts(self, problem: Problem, class_counts: ArrayLike | None) -> NDArray[np.float64] | None:
-        """Training counts: as given; else those of the labels, unless these are balanced by design."""
-        if class_counts is not None:
-            return check_counts(class_counts, problem.n_classes)
-        if self.method == "plain" or (self.attributes != "auto" and "freq" not in self.attributes):
-            return None
-        counts = np.maximum(np.bincount(problem.y, minlength=problem.n_classes).astype(np.float64), 0.5)
-        if counts.max() >= NEARLY_BALANCED * counts.min():
-            return counts
-        warnings.warn(
-            "class_counts is not given and the labels are nearly balanced, so training frequencies are unknown; "
-            "the attribute 'freq' is left out. Give class_counts=… of the training data.",
-            FrequencyWarning,
-            stacklevel=4,
+    def _evidence(
+        self, problem: Problem, classes: Classes, counts: NDArray[np.float64] | None, class_attributes: Any
+    ) -> Evidence:
+        """What attributes can be made of. Unbalanced labels stand in for training counts; balanced ones say nothing."""
+        needed = self.method != "plain" and (self.attributes == "auto" or "freq" in self.attributes)
+        if counts is None and (needed or self.method not in ("cap", "plain")):
+            counts = known_frequencies(problem.y, problem.n_classes)
+            if counts is None:
+                warnings.warn(
+                    FrequencyWarning(
+                        "training frequencies are unknown, since the labels are nearly balanced and class_counts is not "
+                        "given; the attribute 'freq' is left out. Give {argument} of the training data.",
+                        argument="class_counts",
+                    ),
+                    stacklevel=4,
+                )
+        own = own_columns(class_attributes, classes)
+        estimate = self.attributes != "auto" and "noise" in self.attributes and "noise" not in own
+        return Evidence(
+            class_counts=counts,
+            weights=problem.context.weights,
+            judged=(problem.y, softmax(problem.scores)) if estimate else None,
+            own=own,
         )
-        return None
 
-    def _policy(
-        self,
-        problem: Problem,
-        task: Task,
-        weights: Mapping[str, NDArray[np.float64]],
-        given: NDArray[Any],
-        labels: NDArray[np.int64],
-    ) -> Policy:
-        table = task.attributes(problem) if task.known or task.measure_diff else None
-        return Policy(
+    def _keep(self, task: Task, found: Found, classes: Classes, given: NDArray[Any]) -> None:
+        """What `fit` leaves behind."""
+        problem, table = task.problem, task.attributes(task.problem)
+        self.strategy_ = found.adjustment.strategy()
+        self.reason_, self.path_ = found.reason, dict(found.path)
+        self.validation_ = validate(problem, found.adjustment, resamples=self.bootstrap, seed=self.random_state)
+        self.policy_ = Policy(
             strategy=self.strategy_,
             objective=problem.objective_spec.name,
-            class_names=tuple(str(c) for c in self.classes_),
+            classes=tuple(classes.labels.tolist()),
             scores=self.scores,
             floor=self.floor,
             method=self.method,
+            reason=self.reason_,
             constraints=tuple(map(str, problem.constraints)),
             attributes={} if table is None else {name: table[name].tolist() for name in table.names},
             dictionary={"basis": list(self.basis), "scaling": self.scaling} if self.method == "cap" else {},
-            weights={name: w.tolist() for name, w in weights.items()},
-            validation=self.validation_.as_dict() | {"reason": self.reason_},
-            data={"digest": data_digest(given, labels), "n_samples": problem.n_samples},
+            weights={name: w.tolist() for name, w in found.weights.items()},
+            validation=self.validation_,
+            data={"digest": data_digest(given, problem.y), "n_samples": problem.n_samples},
             seed=self.random_state,
+        )
+
+
+def _warn_if_probabilities(scores: NDArray[Any]) -> None:
+    """Rows within [0, 1] that sum to 1 are hardly logits."""
+    head = scores[:1000].astype(np.float64)
+    if head.min() >= 0 and np.allclose(head.sum(axis=1), 1, atol=1e-3):
+        warnings.warn(
+            ProbabilityWarning(
+                "the rows of the scores sum to 1, as probabilities do, and are taken for logits; give {argument} if they "
+                "are probabilities.",
+                argument="scores",
+                value="proba",
+            ),
+            stacklevel=3,
         )
 
 
@@ -282,34 +383,3 @@ def _is_spread(objective: Evaluator) -> bool:
     return (
         isinstance(objective, Form) and objective.deviation > 0 and not objective.linear.any() and not objective.ranked
     )
-
-
-def _encode(y: ArrayLike, classes: Sequence[Any] | None, n_columns: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The label of each column, and labels as column indices."""
-    if y is None:
-        raise InputError("LogitAdjuster requires y to be passed, but the target y is None; give one label per sample.")
-    labels = np.asarray(y)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = column_or_1d(labels, warn=True)
-    if labels.ndim != 1:
-        raise InputError(f"y must be one-dimensional; got shape {labels.shape}.")
-    if np.issubdtype(labels.dtype, np.floating) and (labels != np.floor(labels)).any():
-        raise InputError("Unknown label type: y holds continuous numbers; give one class label per sample.")
-    if classes is not None:
-        order = np.asarray(classes)
-    elif np.issubdtype(labels.dtype, np.integer) and labels.size and labels.min() >= 0 and labels.max() < n_columns:
-        order = np.arange(n_columns)
-    else:
-        order = np.unique(labels)
-    if len(order) != n_columns:
-        raise InputError(
-            f"there are {len(order)} classes but {n_columns} score columns; "
-            "give classes=… with one label per column, in the order of the columns."
-        )
-    index = {label: k for k, label in enumerate(order.tolist())}
-    if len(index) != len(order):
-        raise InputError("classes holds a label twice; each column needs its own.")
-    unknown = [label for label in dict.fromkeys(labels.tolist()) if label not in index]
-    if unknown:
-        raise InputError(f"y holds {unknown[0]!r}, which is not in the class list; classes are {order[:5].tolist()} ….")
-    return order, np.array([index[label] for label in labels.tolist()], dtype=np.int64)

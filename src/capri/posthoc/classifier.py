@@ -3,28 +3,47 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import Any, Literal, Self
+from collections.abc import Mapping, Sequence
+from numbers import Integral
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import check_cv
-from sklearn.utils import get_tags, indexable
+from sklearn.utils import Bunch, get_tags, indexable
 from sklearn.utils._indexing import _safe_indexing
+from sklearn.utils._param_validation import HasMethods, StrOptions
+from sklearn.utils.metadata_routing import (
+    MetadataRouter,
+    MethodMapping,
+    _raise_for_params,
+    _routing_enabled,
+    process_routing,
+)
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import (
+    _check_method_params,
+    _check_sample_weight,
+    check_is_fitted,
+    column_or_1d,
+    has_fit_parameter,
+)
 
 from capri._checks import InputError
+from capri.attributes import Attributes
 from capri.constraints import ConstraintLike
 from capri.evaluation import STANDARD, evaluate
 from capri.objectives import ObjectiveLike, as_objective
 from capri.posthoc.adjuster import LogitAdjuster
 from capri.posthoc.methods import Pooling
 from capri.posthoc.pooling import FOLDS, stratified_folds
+
+#: What the wrapper hands on to the adjuster as it is.
+TUNING = ("objective", "method", "attributes", "pooling", "constraints", "weights", "groups")
 
 
 def _wrapped_has(name: str) -> Any:
@@ -39,17 +58,38 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
 
     Parameters
     ----------
-    estimator : a classifier with `predict_proba` or `decision_function`.
-    objective, method, attributes, pooling, constraints, weights, groups : as in `LogitAdjuster`.
-    response_method : {"auto", "predict_proba", "decision_function"}; "auto" takes the first of these that exists.
-    cv : int, splitter, iterable or "prefit", default 5. A FrozenEstimator is "prefit" too.
-    refit : fit the model on all data after tuning; False keeps the model of the last fold (one split only).
-    store_cv_results : keep `cv_results_`: for each fold, objectives before and after, tuned without that fold.
-    n_jobs, random_state : as usual.
+    estimator : classifier
+        With `predict_proba` or `decision_function`.
+    objective, method, attributes, pooling, constraints, weights, groups
+        As in `LogitAdjuster`.
+    response_method : {"auto", "predict_proba", "decision_function"}, default "auto"
+        Which scores to tune; "auto" takes the first of these that exists.
+    cv : int, splitter, iterable of splits or "prefit", default 5
+        A FrozenEstimator is "prefit", too.
+    refit : bool, default True
+        Fit the model on all data after tuning; False keeps the model of the one split.
+    store_cv_results : bool, default False
+        Keep `cv_results_`: for each fold, objectives before and after, tuned without that fold.
+    n_jobs : int, optional
+        Processes that fit the folds' models.
+    random_state : int, default 0
+        Seed of the tuning.
 
     Attributes
     ----------
-    estimator_ : the fitted model. adjuster_ : the fitted LogitAdjuster. policy_ : its policy. classes_ : labels.
+    estimator_ : classifier
+        The fitted model.
+    adjuster_ : LogitAdjuster
+        What tunes its scores.
+    policy_, validation_
+        The adjuster's.
+    classes_ : array of shape (K,)
+        Labels.
+
+    Notes
+    -----
+    `sample_weight` reaches the model, if its `fit` takes weights, and the tuning; `groups` reach the splitter. With
+    scikit-learn's metadata routing enabled both go where they are requested, and so does any other metadata.
 
     Examples
     --------
@@ -61,6 +101,17 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "estimator": [HasMethods("fit")],
+        **{name: LogitAdjuster._parameter_constraints[name] for name in TUNING},
+        "response_method": [StrOptions({"auto", "predict_proba", "decision_function"})],
+        "cv": ["cv_object", StrOptions({"prefit"})],
+        "refit": ["boolean"],
+        "store_cv_results": ["boolean"],
+        "n_jobs": [Integral, None],
+        "random_state": LogitAdjuster._parameter_constraints["random_state"],
+    }
+
     def __init__(
         self,
         estimator: Any,
@@ -70,8 +121,8 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         attributes: Literal["auto"] | Sequence[str] = "auto",
         pooling: Pooling = "auto",
         constraints: Sequence[ConstraintLike] | None = None,
-        weights: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
+        weights: ArrayLike | Mapping[Any, float] | None = None,
+        groups: ArrayLike | Mapping[Any, Any] | None = None,
         response_method: Literal["auto", "predict_proba", "decision_function"] = "auto",
         cv: Any = 5,
         refit: bool = True,
@@ -94,22 +145,44 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         self.n_jobs = n_jobs
         self.random_state = random_state
 
+    @_fit_context(prefer_skip_nested_validation=False)
     def fit(
         self,
         X: Any,
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
         *,
-        class_counts: ArrayLike | None = None,
-        **fit_params: Any,
+        class_counts: ArrayLike | Mapping[Any, float] | None = None,
+        class_attributes: Mapping[str, Any] | Attributes | None = None,
+        **params: Any,
     ) -> Self:
-        """Fit the model, tune its decisions. class_counts: training samples per class, for a model fitted elsewhere."""
+        """Fit the model and tune its decisions.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or DataFrame of shape (n_samples, n_features)
+            As the model takes it.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), optional
+            For the model and for the class errors.
+        class_counts : per class, optional
+            Training samples, for a model that was fitted elsewhere; by default those of `y`.
+        class_attributes : mapping, DataFrame or Attributes, optional
+            As in `LogitAdjuster.fit`.
+        **params
+            `groups` for the splitter, and with metadata routing what else is requested.
+
+        Returns
+        -------
+        CAPClassifierCV
+            Itself.
+        """
         X, y = indexable(X, y)
         targets = column_or_1d(y, warn=True)
         check_classification_targets(targets)
-        weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        if weight is not None:
-            fit_params = {**fit_params, "sample_weight": weight}
+        weight = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float64)
+        routed = self._route(weight, params)
         if self._is_prefit():
             self.estimator_ = self.estimator
             check_is_fitted(self.estimator_)
@@ -122,19 +195,38 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
             if len(self.classes_) < 2:
                 held = f"1 class only ({self.classes_[0]!r})" if len(self.classes_) else "no sample"
                 raise InputError(f"y holds {held}; a classifier needs two or more classes.")
-            class_counts = (
-                np.bincount(np.searchsorted(self.classes_, targets)) if class_counts is None else class_counts
-            )
-            kind, scores, rows, folds = self._out_of_fold(X, targets, fit_params)
+            if class_counts is None:
+                class_counts = np.bincount(np.searchsorted(self.classes_, targets))
+            kind, scores, rows, folds = self._out_of_fold(X, targets, routed)
+        known = {"class_counts": class_counts, "class_attributes": class_attributes}
         tuning_weight = None if weight is None else weight[rows]
-        self.adjuster_ = self._adjuster(kind).fit(scores, targets[rows], class_counts, tuning_weight)
+        self.adjuster_ = self._adjuster(kind).fit(scores, targets[rows], tuning_weight, **known)
         self.policy_, self.validation_ = self.adjuster_.policy_, self.adjuster_.validation_
         if self.store_cv_results:
-            self.cv_results_ = self._nested(kind, scores, targets[rows], folds, class_counts, tuning_weight)
+            self.cv_results_ = self._nested(kind, scores, targets[rows], folds, tuning_weight, known)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
         return self
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Where metadata of `fit` may go: to this estimator, the wrapped one and the splitter."""
+        router = MetadataRouter(owner=self).add_self_request(self)
+        router.add(estimator=self.estimator, method_mapping=MethodMapping().add(caller="fit", callee="fit"))
+        router.add(splitter=self.cv, method_mapping=MethodMapping().add(caller="fit", callee="split"))
+        return router
+
+    def _route(self, weight: NDArray[np.float64] | None, params: dict[str, Any]) -> Bunch:
+        """What the model's `fit` and the splitter get."""
+        if _routing_enabled():
+            given = {} if weight is None else {"sample_weight": weight}
+            return process_routing(self, "fit", **given, **params)
+        _raise_for_params(params, self, "fit", allow=["groups"])
+        weighted = weight is not None and has_fit_parameter(self.estimator, "sample_weight")
+        groups = {"groups": params["groups"]} if params.get("groups") is not None else {}
+        return Bunch(
+            estimator=Bunch(fit={"sample_weight": weight} if weighted else {}), splitter=Bunch(split=groups)
+        )
 
     # -- use ---------------------------------------------------------------------------------------------------------
 
@@ -186,30 +278,24 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
 
     def _adjuster(self, kind: str) -> LogitAdjuster:
         return LogitAdjuster(
-            self.objective,
-            method=self.method,
-            attributes=self.attributes,
-            pooling=self.pooling,
-            constraints=self.constraints,
+            **{name: getattr(self, name) for name in TUNING},
             scores="proba" if kind == "predict_proba" else "logits",
             classes=self.classes_.tolist(),
-            weights=self.weights,
-            groups=self.groups,
             absent="ignore",
             random_state=self.random_state,
         )
 
     def _out_of_fold(
-        self, X: Any, y: NDArray[Any], fit_params: dict[str, Any]
+        self, X: Any, y: NDArray[Any], routed: Bunch
     ) -> tuple[str, NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
         """Scores of samples by models that have not seen them; which samples, and the fold of each."""
-        splits = list(check_cv(self.cv, y, classifier=True).split(X, y))
+        splits = list(check_cv(self.cv, y, classifier=True).split(X, y, **routed.splitter.split))
         if not self.refit and len(splits) != 1:
             raise InputError(f"refit=False keeps the model of a single split; cv has {len(splits)}. Use refit=True.")
         models = Parallel(n_jobs=self.n_jobs)(
-            delayed(_fit_on)(clone(self.estimator), X, y, train, fit_params) for train, _ in splits
+            delayed(_fit_on)(clone(self.estimator), X, y, train, routed.estimator.fit) for train, _ in splits
         )
-        self.estimator_ = clone(self.estimator).fit(X, y, **fit_params) if self.refit else models[-1]
+        self.estimator_ = clone(self.estimator).fit(X, y, **routed.estimator.fit) if self.refit else models[-1]
         kind = self._kind(self.estimator_)
         scores = [
             _scores(model, _safe_indexing(X, test), kind, self.classes_)
@@ -225,12 +311,11 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         scores: NDArray[np.float64],
         y: NDArray[Any],
         folds: NDArray[np.int64],
-        counts: ArrayLike | None,
         weight: NDArray[np.float64] | None,
+        known: Mapping[str, Any],
     ) -> dict[str, NDArray[np.float64]]:
-        labels = np.searchsorted(self.classes_, y)
         if not folds.any():  # one split: its samples are divided
-            folds = stratified_folds(labels, FOLDS, self.random_state)
+            folds = stratified_folds(np.searchsorted(self.classes_, y), FOLDS, self.random_state)
         objective = as_objective(self.objective)
         wanted = {n: n for n in STANDARD} | {objective.name: objective}
         rows: dict[str, list[float]] = {f"{when}_{n}": [] for n in wanted for when in ("before", "after")}
@@ -239,19 +324,18 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
             fitting, judging = (None if weight is None else weight[part] for part in (~held, held))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                adjuster = self._adjuster(kind).fit(scores[~held], y[~held], counts, fitting)
+                adjuster = self._adjuster(kind).fit(scores[~held], y[~held], fitting, **known)
                 for when, values in (("before", scores[held]), ("after", adjuster.transform(scores[held]))):
                     figures = evaluate(
-                        labels[held],
-                        values.argmax(axis=1),
-                        len(self.classes_),
+                        y[held],
+                        self.classes_[values.argmax(axis=1)],
+                        self.classes_,
                         list(wanted.values()),
                         sample_weight=judging,
                         absent="ignore",
-                        class_names=self.adjuster_.policy_.class_names,
                         weights=self.weights,
                         groups=self.groups,
-                        train_counts=counts,
+                        class_counts=known["class_counts"],
                     )
                     for name, figure in figures.items():
                         rows[f"{when}_{name}"].append(figure)
@@ -259,8 +343,7 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
 
 
 def _fit_on(model: Any, X: Any, y: NDArray[Any], train: NDArray[np.int64], fit_params: dict[str, Any]) -> Any:
-    params = {k: v[train] if isinstance(v, np.ndarray) and len(v) == len(y) else v for k, v in fit_params.items()}
-    return model.fit(_safe_indexing(X, train), y[train], **params)
+    return model.fit(_safe_indexing(X, train), y[train], **_check_method_params(X, fit_params, indices=train))
 
 
 def _scores(model: Any, X: Any, kind: str, classes: NDArray[Any]) -> NDArray[np.float64]:

@@ -1,0 +1,229 @@
+"""Classes: which label belongs to which column of the scores. The one owner of that question.
+
+Scores have a column per class, labels come as numbers or text, and what is known of the classes (counts, weights,
+attributes) comes as a list in the order of the columns or, with labels of its own, as a mapping, a pandas Series or a
+DataFrame. Whatever carries labels is aligned by them, never by position; what is ambiguous is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from capri._checks import InputError, Ints, short
+
+Label = Any  # a number, text or truth value
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
+    """The labels of the K classes, in the order of the score columns.
+
+    Parameters
+    ----------
+    labels : array of shape (K,)
+        One label per class, all different.
+
+    Examples
+    --------
+    >>> animals = Classes.of(["cat", "dog", "lynx"])
+    >>> animals.encode(["lynx", "cat"])
+    array([2, 0])
+    >>> animals.align({"lynx": 10, "cat": 900, "dog": 90}, "class_counts")
+    [900, 90, 10]
+    """
+
+    labels: NDArray[Any]
+
+    @classmethod
+    def of(cls, labels: Iterable[Label]) -> Classes:
+        """From labels in the order of the columns."""
+        order = as_labels(labels)
+        names = [str(label) for label in order.tolist()]
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(f"classes holds the label {twice!r} twice; each column needs its own.")
+        return cls(order)
+
+    @classmethod
+    def found(
+        cls,
+        y: ArrayLike,
+        n_columns: int,
+        *,
+        given: Iterable[Label] | None = None,
+        columns: Sequence[Label] | None = None,
+    ) -> Classes:
+        """The classes of `n_columns` score columns: as given, as the columns are named, or as the labels y say.
+
+        Whole numbers 0 … K − 1 are positions. Other labels stand in sorted order, if there are as many as columns.
+        """
+        labels = as_labels(y)
+        if given is not None:
+            order = as_labels(given)
+        elif columns is not None:
+            order = _named_by(columns, labels)
+        else:
+            order = _by_themselves(_distinct(labels)[0], n_columns)
+        if len(order) != n_columns:
+            raise InputError(
+                f"there are {len(order)} classes but {n_columns} score columns; give {{argument}} with one label per "
+                "column, in the order of the columns.",
+                argument="classes",
+            )
+        return cls.of(order)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The labels as text."""
+        return tuple(str(label) for label in self.labels.tolist())
+
+    @cached_property
+    def _are_positions(self) -> bool:
+        return bool(self.labels.dtype.kind in "iu" and np.array_equal(self.labels, np.arange(len(self))))
+
+    def encode(self, y: ArrayLike, name: str = "y") -> Ints:
+        """Labels as positions of columns, (n_samples,)."""
+        labels = as_labels(y, name)
+        if self._are_positions and labels.dtype.kind in "iu" and labels.size:
+            inside = labels.min() >= 0 and labels.max() < len(self)
+            if inside:  # the usual case, without a sort
+                return labels.astype(np.int64, copy=False)
+        index = {label: k for k, label in enumerate(self.labels.tolist())}
+        distinct, inverse = _distinct(labels)
+        unknown = [label for label in distinct.tolist() if label not in index]
+        if unknown:
+            shown = ", ".join(map(repr, self.labels[:5].tolist())) + (", …" if len(self) > 5 else "")
+            raise InputError(f"{name} holds {unknown[0]!r}, which is not in the class list; classes are {shown}.")
+        return np.array([index[label] for label in distinct.tolist()], dtype=np.int64)[inverse]
+
+    def align(self, values: Any, name: str) -> Any:
+        """One value per class in the order of the columns: by label where `values` carries labels, else as it is.
+
+        values: a mapping or a pandas Series, with labels as they are or as text; or anything else, by position.
+        """
+        if isinstance(values, Mapping):
+            keys, entries = list(values), list(values.values())
+        elif (index := _index_of(values)) is not None and not self._only_numbered(index):
+            keys, entries = index, list(np.asarray(values))
+        else:
+            return values
+        return [entries[k] for k in self.positions(keys, name)]
+
+    def _only_numbered(self, keys: Sequence[Label]) -> bool:
+        """Are the keys 0, 1, … as every Series has them, where the labels are others?"""
+        return list(keys) == list(range(len(keys))) and set(keys) != set(self.labels.tolist())
+
+    def positions(self, keys: Sequence[Label], name: str) -> list[int]:
+        """Where each class stands among these keys, which must name exactly the classes."""
+        found = _match(self.labels.tolist(), keys)
+        missing = [label for label, k in zip(self.labels.tolist(), found, strict=True) if k is None]
+        if missing:
+            raise InputError(f"{name} has no entry for class {missing[0]!r}; its labels are {short(list(keys))}.")
+        if len(keys) != len(self):
+            extra = next(key for k, key in enumerate(keys) if k not in found)
+            raise InputError(f"{name} names {extra!r}, which is none of the {len(self)} classes; give one per class.")
+        return [k for k in found if k is not None]
+
+    def arrange(self, scores: Any, name: str = "scores") -> Any:
+        """Score columns in the order of the classes: by name where the columns have names of classes, else as is."""
+        columns = column_names(scores)
+        if columns is None or not any(k is not None for k in _match(self.labels.tolist(), columns)):
+            return scores
+        order = self.positions(columns, f"the columns of {name}")
+        return np.asarray(scores)[:, order]
+
+
+def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
+    """Labels as a one-dimensional array: whole numbers, text or truth values."""
+    if y is None:
+        raise InputError(f"requires {name} to be passed, but the target {name} is None; give one label per sample.")
+    try:
+        labels = np.asarray(y if hasattr(y, "__array__") or isinstance(y, Sequence) else list(y))
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must hold one label per sample; got {short(y)}.") from None
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise InputError(f"{name} must be one-dimensional; got shape {labels.shape}.")
+    if labels.dtype == object and len({type(label) for label in labels.tolist()}) == 1:
+        labels = np.array(labels.tolist())  # pandas hands out text as objects
+    if np.issubdtype(labels.dtype, np.floating):
+        if not np.isfinite(labels).all():
+            raise InputError(f"{name} contains NaN or infinity; drop the samples without a label.")
+        if (labels != np.floor(labels)).any():
+            raise InputError(f"Unknown label type: {name} holds continuous numbers; give one class label per sample.")
+    return labels
+
+
+def column_names(scores: Any) -> list[Label] | None:
+    """The names of the columns of a table; None where they are only numbered."""
+    columns = getattr(scores, "columns", None)
+    if columns is None or callable(columns):
+        return None
+    names = list(columns)
+    return None if names == list(range(len(names))) else names
+
+
+def _named_by(columns: Sequence[Label], labels: NDArray[Any]) -> NDArray[Any]:
+    """The columns' names as labels, in the labels' own type where the two differ only by that."""
+    distinct = _distinct(labels)[0].tolist()
+    found = _match(distinct, columns)
+    if None in found:
+        unknown = distinct[found.index(None)]
+        raise InputError(
+            f"y holds {unknown!r}, but the score columns are named {short(list(columns))}; give {{argument}} with the "
+            "label of each column, in the order of the columns.",
+            argument="classes",
+        )
+    typed = dict(zip(found, distinct, strict=True))
+    return as_labels([typed.get(k, column) for k, column in enumerate(columns)])
+
+
+def _by_themselves(distinct: NDArray[Any], n_columns: int) -> NDArray[Any]:
+    """Labels alone: positions, or as many as there are columns in sorted order."""
+    whole = np.issubdtype(distinct.dtype, np.integer) and distinct.size > 0
+    if not whole or distinct[0] < 0 or distinct[-1] >= n_columns:
+        return distinct
+    if distinct[0] > 0:
+        raise InputError(
+            f"the labels begin at {distinct[0]} and {n_columns - len(distinct)} of {n_columns} classes have no sample, "
+            f"so the columns may stand for classes 0 … {n_columns - 1} or 1 … {n_columns}; give {{argument}} with the "
+            "label of each column.",
+            argument="classes",
+        )
+    return np.arange(n_columns)
+
+
+def _match(labels: Sequence[Label], keys: Sequence[Label]) -> list[int | None]:
+    """Where each label stands among the keys; as text, if none is found as it is."""
+    exact = {key: k for k, key in enumerate(keys)}
+    found = [exact.get(label) for label in labels]
+    if any(k is not None for k in found):
+        return found
+    text = {str(key): k for k, key in enumerate(keys)}
+    return [text.get(str(label)) for label in labels]
+
+
+def _index_of(values: Any) -> list[Label] | None:
+    """The labels that a Series carries."""
+    index = getattr(values, "index", None)
+    return None if index is None or callable(index) else list(index)  # lists have a method of that name
+
+
+def _distinct(labels: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
+    """Distinct labels in sorted order, and the position of each label among them."""
+    try:
+        distinct, inverse = np.unique(labels, return_inverse=True)
+    except TypeError:  # numbers and text together have no order
+        index = {label: k for k, label in enumerate(dict.fromkeys(labels.tolist()))}
+        return np.array(list(index), dtype=object), np.array([index[label] for label in labels.tolist()], np.int64)
+    return distinct, inverse.astype(np.int64)
