@@ -65,8 +65,10 @@ def apply(
         samples = read_samples(source).ordered_as(rule.class_names)
         values = rule.apply(samples.scores)
     names = np.asarray(samples.class_names)
+    # The policy's own labels, unless it has none but positions; files of columns cannot mix types.
+    labels = rule.labels if samples.class_names == rule.class_names and rule.labels.dtype != object else names
     chosen = values.argmax(axis=1)
-    columns = {"prediction": names[chosen]}
+    columns = {"prediction": labels[chosen]}
     # Everything is encoded before anything is written: a failure leaves no file behind.
     contents = {output: encode(output or Path("-.csv"), columns)}
     if adjusted is not None:
@@ -78,7 +80,7 @@ def apply(
     changed = int((chosen != samples.scores.argmax(axis=1)).sum())
     if as_json:
         summary = {"n_samples": len(chosen), "changed": changed, "output": output and str(output)}
-        display.print_json(summary | ({} if output else {"predictions": names[chosen]}))
+        display.print_json(summary | ({} if output else {"predictions": labels[chosen]}))
     elif output is None:
         typer.echo(contents[None].decode(), nl=False)
     else:

@@ -4,7 +4,7 @@ from capri.posthoc.adjuster import FrequencyWarning, LogitAdjuster
 from capri.posthoc.classifier import CAPClassifierCV
 from capri.posthoc.folding import fold
 from capri.posthoc.line import LineSearch, exact_line_search
-from capri.posthoc.trust import DegenerateWarning, ThinClassWarning, Validation
+from capri.posthoc.trust import DegenerateWarning, ThinClassWarning
 
 __all__ = [
     "CAPClassifierCV",
@@ -13,7 +13,6 @@ __all__ = [
     "LineSearch",
     "LogitAdjuster",
     "ThinClassWarning",
-    "Validation",
     "exact_line_search",
     "fold",
 ]

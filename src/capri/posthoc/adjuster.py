@@ -19,7 +19,7 @@ from capri.dictionary import BASIS, BasisFunction, Scaling
 from capri.errors import Absent
 from capri.forms import Evaluator, Form
 from capri.objectives import ObjectiveLike
-from capri.policy import Policy, ScoreKind, to_logits
+from capri.policy import FLOOR, Policy, ScoreKind, to_logits
 from capri.posthoc.methods import Parameters, Pooling, Task, tune
 from capri.posthoc.problem import Problem
 from capri.posthoc.trust import validate, warn_if_degenerate, warn_if_thin
@@ -98,7 +98,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         absent: Absent = "error",
         basis: Sequence[str] | Mapping[str, BasisFunction] = tuple(BASIS),
         scaling: Scaling = "whiten",
-        floor: float = 1e-6,
+        floor: float = FLOOR,
         bootstrap: int = 200,
         random_state: int = 0,
     ) -> None:
@@ -263,15 +263,16 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         return Policy(
             strategy=self.strategy_,
             objective=problem.objective_spec.name,
-            class_names=tuple(str(c) for c in self.classes_),
+            classes=tuple(self.classes_.tolist()),
             scores=self.scores,
             floor=self.floor,
             method=self.method,
+            reason=self.reason_,
             constraints=tuple(map(str, problem.constraints)),
             attributes={} if table is None else {name: table[name].tolist() for name in table.names},
             dictionary={"basis": list(self.basis), "scaling": self.scaling} if self.method == "cap" else {},
             weights={name: w.tolist() for name, w in weights.items()},
-            validation=self.validation_.as_dict() | {"reason": self.reason_},
+            validation=self.validation_,
             data={"digest": data_digest(given, labels), "n_samples": problem.n_samples},
             seed=self.random_state,
         )
