@@ -4,7 +4,9 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import string
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +16,32 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import capri
-from capri import InputError, Policy, PolicyError, Strategy
+from capri import InputError, LogitAdjuster, Policy, PolicyError, Strategy
 from capri._provenance import data_digest
-from capri.policy import SCHEMA, to_logits
+from capri.policy import FLOOR, SCHEMA, Validation, to_logits
 
 finite = st.floats(-1e300, 1e300)
+
+
+def make_validation(**changes):
+    given = {
+        "objective": "balanced",
+        "before": {"balanced": np.float64(0.4), "worst": 0.8},
+        "after": {"balanced": 0.2, "worst": 0.3},
+        "errors_before": [0.1, 0.3, 0.8],
+        "errors_after": [0.2, None, 0.2],
+        "samples": [3.0, 0.0, 6.0],
+        "improvement": 0.2,
+        "interval": (0.1, 0.3),
+        "feasible": True,
+    }
+    return Validation(**(given | changes))
 
 
 def make_policy(**changes):
     given = {
         "objective": "0.5*balanced+0.5*cvar:0.2",
-        "class_names": ("cat", "sea lion", "Ärmelkanal"),
+        "classes": ("cat", "sea lion", "Ärmelkanal"),
         "scores": "proba",
         "floor": 1e-9,
         "method": "exact",
@@ -32,11 +49,13 @@ def make_policy(**changes):
         "attributes": {"freq": [0.7, 0.2, 0.1]},
         "dictionary": {"basis": ["log", "β"], "scaling": "whiten", "floor": 1e-6},
         "weights": {"l": np.array([1 / 3, -0.1])},
-        "validation": {"before": {"balanced": np.float64(0.4), "errors": np.array([0.1, 0.3, 0.8])}, "n": np.int64(9)},
-        "data": {"digest": "0123", "n_samples": 9},
+        "reason": "no line improves",
+        "validation": make_validation(),
+        "data": {"digest": "0123", "n_samples": np.int64(9), "means": np.array([0.1, 0.3, np.nan])},
         "seed": 7,
     }
-    return Policy(Strategy([1, 1, 1], [0.1, 1 / 3, -2e-7], [1, 1.5, 0.7]), **(given | changes))
+    given["strategy"] = Strategy.of(3, l=[0.1, 1 / 3, -2e-7], delta=[1, 1.5, 0.7])
+    return Policy(**(given | changes))
 
 
 def forged(policy, **changes):
@@ -62,6 +81,43 @@ class TestUse:
     def test_it_predicts_class_names(self):
         policy = Policy(Strategy.of(2), "plain", ("no", "yes"))
         assert policy.predict([[0.0, 1.0], [1.0, 0.0]]).tolist() == ["yes", "no"]
+
+    @pytest.mark.parametrize(
+        ("classes", "dtype"),
+        [
+            ((7, -2), np.int64),
+            (("no", "yes"), np.dtype("<U3")),
+            ((False, True), np.bool_),
+            ((0.5, 1.5), np.float64),
+            (("no", 1), object),
+            (np.array([7, -2], np.int32), np.int64),
+            (np.array(["no", "yes"]), np.dtype("<U3")),
+            ([np.True_, np.False_], np.bool_),
+        ],
+    )
+    def test_labels_keep_their_type_on_disk_and_in_predictions(self, classes, dtype):
+        policy = Policy(Strategy.of(2), "plain", classes)
+        for one in (policy, Policy.from_json(policy.to_json())):
+            predicted = one.predict([[0.0, 1.0], [1.0, 0.0]])
+            assert predicted.dtype == dtype
+            assert predicted.tolist() == list(classes)[::-1]
+            assert [type(c) for c in one.classes] == [type(c) for c in np.asarray(classes, dtype).tolist()]
+            assert one.class_names == tuple(str(c) for c in classes)
+
+    def test_what_an_estimator_predicts_its_policy_predicts(self, rng):
+        y = np.repeat([2, 5, 11], 30)
+        scores = rng.normal(size=(90, 3)) + np.eye(3)[np.repeat([0, 1, 2], 30)]
+        adjuster = LogitAdjuster(pooling=None).fit(scores, y, class_counts=[9, 3, 1])
+        predicted = Policy.from_json(adjuster.policy_.to_json()).predict(scores)
+        np.testing.assert_array_equal(predicted, adjuster.predict(scores), strict=True)
+
+    @pytest.mark.parametrize("use", ["apply", "predict"])
+    def test_a_loss_is_refused(self, use):
+        policy = make_policy(side="loss", scores="logits")
+        with pytest.raises(
+            InputError, match=r"this policy is a loss.*`capri retrain --policy` trains with it.*tune post-hoc"
+        ):
+            getattr(policy, use)([[1.0, 2.0, 3.0]])
 
     @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
     def test_a_probability_of_zero_stays_finite_in_every_precision(self, dtype):
@@ -89,19 +145,59 @@ class TestFields:
         ("changes", "says"),
         [
             ({"scores": "margins"}, "scores is 'margins'; it must be 'logits' or 'proba'"),
-            ({"class_names": ("a", "b")}, "class_names has 2 entries for 3 classes"),
-            ({"class_names": ("a", "b", "a")}, "class_names holds 'a' twice"),
+            ({"side": "left"}, "side is 'left'; it must be 'posthoc' or 'loss'"),
+            ({"classes": ("a", "b")}, "classes has 2 entries for 3 classes"),
+            ({"classes": ("a", "b", "a")}, "classes holds 'a' twice"),
+            ({"classes": (1, "1", 2)}, "classes holds '1' twice; names must differ"),
+            (
+                {"classes": ("a", "b", (1, 2))},
+                r"classes\[2\] is \(1, 2\), which a policy file cannot keep.*str\(label\)",
+            ),
+            ({"classes": (date(2020, 1, 2), 1, 2)}, r"classes\[0\] is datetime.date\(2020, 1, 2\), which"),
+            ({"classes": (0.5, np.nan, 2)}, r"classes\[1\] is nan, which a policy file cannot keep"),
+            ({"classes": (None, 1, 2)}, r"classes\[0\] is None, which a policy file cannot keep"),
             ({"floor": 0.0}, "floor is 0.0; it must be a probability above 0 and below 1"),
-            ({"floor": "small"}, "floor is 'small'; it must be a number"),
+            ({"floor": "small"}, "floor is 'small'; it must be a probability"),
             ({"objective": 3}, "objective is 3; it must be text"),
+            ({"reason": None}, "reason is None; it must be text"),
             ({"constraints": "plain <= 1"}, "constraints is 'plain <= 1'; it must be a tuple of texts"),
             ({"weights": [1, 2]}, r"weights is \[1, 2\]; it must be a mapping"),
+            ({"constraints": (3,)}, r"constraints is \(3,\); it must be a tuple of texts"),
             ({"seed": 0.5}, "seed is 0.5; it must be a whole number or None"),
+            ({"validation": {"before": 3}}, "validation is {'before': 3}; it must be a Validation or None"),
         ],
     )
     def test_are_checked(self, changes, says):
         with pytest.raises(InputError, match=says):
             make_policy(**changes)
+
+    @pytest.mark.parametrize(
+        ("changes", "says"),
+        [
+            ({"objective": 3}, "validation.objective is 3; it must be text"),
+            (
+                {"before": {"balanced": "low"}},
+                "validation.before is {'balanced': 'low'}; it must be a mapping to numbers",
+            ),
+            ({"after": [0.1]}, r"validation.after is \[0.1\]; it must be a mapping to numbers"),
+            ({"errors_after": [0.1, "x", 0]}, "it must be a number or None per class"),
+            ({"samples": [1, None, 2]}, r"validation.samples is \[1, None, 2\]; it must be a number per class"),
+            ({"improvement": None}, "validation.improvement is None; it must be a number"),
+            ({"interval": (0.1,)}, r"validation.interval is \(0.1,\); it must be two numbers or None"),
+            ({"feasible": 1}, "validation.feasible is 1; it must be True or False"),
+        ],
+    )
+    def test_of_the_validation_are_checked(self, changes, says):
+        with pytest.raises(InputError, match=says):
+            make_validation(**changes)
+
+    @pytest.mark.parametrize("name", ["errors_before", "errors_after", "samples"])
+    def test_of_the_validation_are_of_the_same_classes(self, name):
+        with pytest.raises(InputError, match=f"validation.{name} has 2 entries for 3 classes; give one per class"):
+            make_policy(validation=make_validation(**{name: [0.1, 0.2]}))
+
+    def test_one_floor_serves_policies_and_estimators(self):
+        assert Policy(Strategy.of(2), "plain", (0, 1)).floor == LogitAdjuster().floor == FLOOR
 
     def test_record_what_computed_the_policy(self):
         assert make_policy().versions["capri"] == capri.__version__
@@ -116,10 +212,13 @@ class TestRoundTrip:
         assert again.to_json() == policy.to_json()
         for part in ("omega", "l", "delta"):
             np.testing.assert_array_equal(getattr(again.strategy, part), getattr(policy.strategy, part))
-        assert again.class_names == policy.class_names
+        assert again.classes == policy.classes
+        assert again.digest == policy.digest == json.loads(path.read_text())["digest"]
         assert again.constraints == policy.constraints
         assert again.weights == {"l": [1 / 3, -0.1]}
-        assert again.validation == {"before": {"balanced": 0.4, "errors": [0.1, 0.3, 0.8]}, "n": 9}
+        assert again.validation == policy.validation
+        assert again.reason == "no line improves"
+        assert again.data == {"digest": "0123", "n_samples": 9, "means": [0.1, 0.3, None]}
         assert again.seed == 7
 
     @given(arrays(float, 4, elements=finite), arrays(float, 4, elements=st.floats(1e-300, 1e300)))
@@ -131,25 +230,40 @@ class TestRoundTrip:
 
     def test_the_file_is_plain_json_with_a_schema(self):
         document = json.loads(make_policy().to_json())
-        assert document["schema"] == SCHEMA == 1
+        assert document["schema"] == SCHEMA == 2
         assert document["policy"]["strategy"]["l"] == [0.1, 1 / 3, -2e-7]
-        assert document["policy"]["class_names"][2] == "Ärmelkanal"
+        assert document["policy"]["classes"][2] == "Ärmelkanal"
 
     def test_undefined_figures_become_null(self):
-        policy = make_policy(validation={"errors": np.array([0.1, np.nan])})
-        assert Policy.from_json(policy.to_json()).validation == {"errors": [0.1, None]}
+        undefined = {"before": {"own": np.nan}, "after": {"own": 0.5}, "improvement": np.nan, "interval": (np.nan, 0.1)}
+        policy = make_policy(validation=make_validation(**undefined))
+        document = json.loads(policy.to_json())["policy"]["validation"]
+        assert (document["before"], document["interval"]) == ({"own": None}, [None, 0.1])
+        again = Policy.from_json(policy.to_json())
+        assert np.isnan(
+            [again.validation.before["own"], again.validation.improvement, again.validation.interval[0]]
+        ).all()
+        assert again.to_json() == policy.to_json()
+
+    def test_a_validation_may_be_missing(self):
+        assert Policy.from_json(make_policy(validation=None).to_json()).validation is None
+        assert (
+            Policy.from_json(make_policy(validation=make_validation(interval=None)).to_json()).validation.interval
+            is None
+        )
 
     @pytest.mark.parametrize(
-        ("validation", "says"),
+        ("data", "says"),
         [
-            ({"loss": [0.1, np.inf]}, r"policy.validation.loss\[1\] is inf, which has no place in a policy"),
-            ({"model": object}, "policy.validation.model is <class 'object'>"),
+            ({"loss": [0.1, np.inf]}, r"policy.data.loss\[1\] is inf, which has no place in a policy"),
+            ({"model": object}, "policy.data.model is <class 'object'>"),
+            ({"model": Strategy}, "policy.data.model is <class 'capri.strategy.Strategy'>"),
         ],
     )
-    def test_what_json_cannot_hold_is_refused_before_writing(self, tmp_path, validation, says):
+    def test_what_json_cannot_hold_is_refused_before_writing(self, tmp_path, data, says):
         path = tmp_path / "policy.json"
         with pytest.raises(InputError, match=says):
-            make_policy(validation=validation).save(path)
+            make_policy(data=data).save(path)
         assert not path.exists()
 
     def test_a_failing_save_leaves_the_old_policy(self, tmp_path, monkeypatch):
@@ -186,10 +300,12 @@ class TestUntrustworthyFiles:
     def test_that_are_truncated(self, tmp_path, keep):
         self.refuses(tmp_path, make_policy().to_json()[:keep], "the file is truncated or not a policy")
 
-    @pytest.mark.parametrize("schema", [0, 2, "1", None])
+    @pytest.mark.parametrize("schema", [0, 3, "1", None, [2]])
     def test_of_another_version(self, tmp_path, schema):
         document = json.loads(make_policy().to_json()) | {"schema": schema}
-        self.refuses(tmp_path, json.dumps(document), rf"schema version {schema!r}, this capri reads 1; use a capri")
+        self.refuses(
+            tmp_path, json.dumps(document), rf"schema version {re.escape(repr(schema))}, this capri reads 1 and 2; use"
+        )
 
     @pytest.mark.parametrize(("old", "new"), [("0.7", "0.8"), ("cat", "dog"), ('"seed": 7', '"seed": 8')])
     def test_that_were_tampered_with(self, tmp_path, old, new):
@@ -222,8 +338,12 @@ class TestUntrustworthyFiles:
             ({"strategy": {"omega": [1, 1, 1], "l": [0, 0, 0], "delta": [1, 0, 1]}}, r"delta\[1\] is 0.0"),
             ({"strategy": {"omega": [1, 1, 1], "l": [0, 0, None], "delta": [1, 1, 1]}}, r"l\[2\] is nan"),
             ({"strategy": 3}, "does not make a policy"),
-            ({"class_names": ["a", "b"]}, "class_names has 2 entries for 3 classes"),
-            ({"class_names": None}, "does not make a policy"),
+            ({"classes": ["a", "b"]}, "classes has 2 entries for 3 classes"),
+            ({"classes": None}, "does not make a policy"),
+            ({"classes": ["a", "b", ["c"]]}, r"classes\[2\] is \['c'\]"),
+            ({"validation": 3}, "does not make a policy"),
+            ({"validation": {"objective": "balanced"}}, "does not make a policy"),
+            ({"side": "left"}, "side is 'left'"),
             ({"scores": "margins"}, "scores is 'margins'"),
             ({"floor": -1.0}, "floor is -1.0"),
             ({"weights": 3}, "weights is 3; it must be a mapping"),
@@ -257,7 +377,67 @@ class TestUntrustworthyFiles:
         assert not (tmp_path / "exploded").exists()
 
 
+FILES = Path(__file__).parent / "files"
+
+
+class TestSchema1:
+    """Files of the schema before, as they were written then."""
+
+    def read(self, name):
+        path = FILES / f"policy_schema1_{name}.json"
+        return json.loads(path.read_text(encoding="utf-8"))["policy"], Policy.load(path)
+
+    @pytest.mark.parametrize("name", ["logits", "proba"])
+    def test_post_hoc_ones_adjust_and_decide_as_before(self, rng, name):
+        old, policy = self.read(name)
+        assert (policy.side, policy.scores) == ("posthoc", name)
+        scores = rng.dirichlet([0.02, 1, 1], 500)  # some at the floor
+        inner = np.log(np.maximum(scores, old["floor"])) if name == "proba" else scores
+        expected = inner * old["strategy"]["delta"] - old["strategy"]["l"]
+        np.testing.assert_array_equal(policy.apply(scores), expected)
+        np.testing.assert_array_equal(policy.predict(scores), np.array(old["class_names"])[expected.argmax(axis=1)])
+
+    @pytest.mark.parametrize("name", ["logits", "proba"])
+    def test_nothing_is_lost(self, name):
+        old, policy = self.read(name)
+        new = json.loads(policy.to_json())["policy"]
+        assert policy.classes == tuple(old["class_names"])
+        assert policy.reason == old["validation"].pop("reason") != ""
+        assert new["validation"] == old["validation"]
+        for field in set(old) - {"class_names", "strategy"}:
+            assert new[field] == old[field], field
+        for part, values in old["strategy"].items():
+            assert new["strategy"][part] == values
+
+    def test_what_a_search_found_is_a_loss(self):
+        old, policy = self.read("bilevel")
+        assert policy.side == "loss"
+        np.testing.assert_array_equal(policy.strategy.omega, old["strategy"]["omega"])
+        assert policy.validation is None
+        assert policy.data["validation"] == old["validation"]
+        assert "side" not in policy.data
+        smoothing = getattr(policy.strategy, "smoothing", policy.data.get("label_smoothing"))
+        assert list(smoothing) == old["data"]["label_smoothing"]
+
+    def test_a_loss_is_known_by_its_method_alone(self):
+        document = {"schema": 1, "policy": self.read("bilevel")[0]}
+        del document["policy"]["data"]["side"]
+        content = json.dumps(document["policy"], sort_keys=True).encode()
+        text = json.dumps(document | {"digest": hashlib.sha256(content).hexdigest()})
+        assert Policy.from_json(text).side == "loss"
+
+    def test_saved_again_they_are_of_the_present_schema(self):
+        _, policy = self.read("logits")
+        assert json.loads(policy.to_json())["schema"] == SCHEMA
+        assert Policy.from_json(policy.to_json()).digest == policy.digest
+
+
 class TestDigest:
+    def test_of_a_policy_is_of_its_content(self):
+        assert make_policy().digest == make_policy().digest
+        assert make_policy(seed=8).digest != make_policy().digest
+        assert make_policy(strategy=Strategy.of(3)).digest != make_policy().digest
+
     def test_tells_values_shapes_and_types_apart(self):
         base = np.arange(6.0)
         others = [base + 1e-12, base.reshape(2, 3), base.astype(np.float32), base[:5], base[::-1]]

@@ -1,8 +1,8 @@
 """The policy: the artefact that leaves the laboratory.
 
-It holds what was tuned (the strategy and the W behind it), on what (classes, attributes, a digest of the data), to what
-(objective, constraints) and what it bought on validation. On disk it is JSON with a schema version and a digest of its
-own content: loading checks everything and executes nothing; saving is atomic.
+It holds what was tuned (the strategy and the W behind it), for which side (decisions, or a loss), on what (classes,
+attributes, a digest of the data), to what (objective, constraints) and what it bought on validation. On disk it is JSON
+with a schema version and a digest of its own content: loading checks everything and executes nothing; saving is atomic.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from numbers import Integral, Real
 from pathlib import Path
-from types import NoneType
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -23,80 +22,188 @@ from numpy.typing import ArrayLike, NDArray
 from capri._checks import InputError, check_names, check_scores, short
 from capri._files import write_atomically
 from capri._provenance import versions
+from capri.classes import Classes
 from capri.strategy import Strategy
 
-SCHEMA = 1
-_KINDS: Mapping[str, tuple[tuple[str, ...], tuple[type, ...]]] = {
-    "text": (("objective", "method"), (str,)),
-    "a tuple of texts": (("constraints",), (tuple,)),
-    "a mapping": (("attributes", "dictionary", "weights", "validation", "data", "versions"), (Mapping,)),
-    "a whole number or None": (("seed",), (Integral, NoneType)),
-    "a number": (("floor",), (Real,)),
-}
+SCHEMA = 2
+FLOOR = 1e-6  # the smallest probability that is told from 0, unless a policy says otherwise
+
 ScoreKind: TypeAlias = Literal["logits", "proba"]
+Side: TypeAlias = Literal["posthoc", "loss"]
+Label: TypeAlias = str | int | float | bool
 
 
 class PolicyError(InputError):
     """A policy file that cannot be trusted: truncated, changed, of another version, or not a policy."""
 
 
+# --------------------------------------------------------------------------------------------------------------------
+# What fields may hold
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, Sequence) and all(map(_is_number, values))
+
+
+def _are_errors(values: Any) -> bool:
+    return isinstance(values, Sequence) and all(v is None or _is_number(v) for v in values)
+
+
+_Rule: TypeAlias = tuple[str, Callable[[Any], bool]]
+_TEXT: _Rule = ("text", lambda v: isinstance(v, str))
+_MAPPING: _Rule = ("a mapping", lambda v: isinstance(v, Mapping))
+_FIGURES: _Rule = ("a mapping to numbers", lambda v: isinstance(v, Mapping) and all(map(_is_number, v.values())))
+_ERRORS: _Rule = ("a number or None per class", _are_errors)
+_VALIDATION_RULES: Mapping[str, _Rule] = {
+    "objective": _TEXT,
+    "before": _FIGURES,
+    "after": _FIGURES,
+    "errors_before": _ERRORS,
+    "errors_after": _ERRORS,
+    "samples": ("a number per class", _are_numbers),
+    "improvement": ("a number", _is_number),
+    "interval": ("two numbers or None", lambda v: v is None or (_are_numbers(v) and len(v) == 2)),
+    "feasible": ("True or False", lambda v: isinstance(v, bool)),
+}
+_POLICY_RULES: Mapping[str, _Rule] = {
+    **dict.fromkeys(("objective", "method", "reason"), _TEXT),
+    **dict.fromkeys(("attributes", "dictionary", "weights", "data", "versions"), _MAPPING),
+    "scores": ("'logits' or 'proba'", lambda v: v in ("logits", "proba")),
+    "side": ("'posthoc' or 'loss'", lambda v: v in ("posthoc", "loss")),
+    "floor": ("a probability above 0 and below 1", lambda v: _is_number(v) and 0 < v < 1),
+    "constraints": ("a tuple of texts", lambda v: isinstance(v, tuple) and all(isinstance(c, str) for c in v)),
+    "validation": ("a Validation or None", lambda v: v is None or isinstance(v, Validation)),
+    "seed": ("a whole number or None", lambda v: v is None or (isinstance(v, Integral) and not isinstance(v, bool))),
+}
+
+
+def _check_fields(thing: Any, rules: Mapping[str, _Rule], prefix: str = "") -> None:
+    for name, (expected, holds) in rules.items():
+        if not holds(value := getattr(thing, name)):
+            raise InputError(f"{prefix}{name} is {short(value)}; it must be {expected}.")
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# The policy
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Figures of the validation set before and after tuning: all standard objectives and the errors per class.
+
+    errors_before, errors_after: None for a class without samples. samples: (weighted) samples per class. improvement:
+    before − after of the tuned objective. interval: its 90 % stratified bootstrap interval, if one was drawn. The same
+    data chose the adjustment, so the interval is optimistic; held-out data are the judge. feasible: were the
+    constraints met?
+    """
+
+    objective: str
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+    errors_before: Sequence[float | None]
+    errors_after: Sequence[float | None]
+    samples: Sequence[float]
+    improvement: float
+    interval: tuple[float, float] | None
+    feasible: bool
+
+    def __post_init__(self) -> None:
+        _check_fields(self, _VALIDATION_RULES, "validation.")
+
+    def check_classes(self, n_classes: int) -> None:
+        """One entry for each class where there should be."""
+        for name in ("errors_before", "errors_after", "samples"):
+            if (n := len(getattr(self, name))) != n_classes:
+                raise InputError(f"validation.{name} has {n} entries for {n_classes} classes; give one per class.")
+
+
 @dataclass(frozen=True, eq=False)
 class Policy:
     """A tuned strategy with its provenance; `apply` is all that serving needs.
 
-    scores: whether the model gives "logits" or "proba"; probabilities become log max(p, floor). weights: W by row
-    ("l", "delta", and "residual" where classes deviate from the prior). dictionary: how D was made. validation: figures
-    "before" and "after" tuning, with the errors per class.
+    side: "posthoc" adjusts a trained model's scores; "loss" is what `capri search` finds, a loss to train with, which
+    `apply` refuses. classes: the labels by column, of any type that JSON keeps (text, whole numbers, numbers, truth
+    values; NumPy's become Python's); others are refused, because what `predict` returns must be what was given.
+    scores: whether the model gives "logits" or "proba"; probabilities become log max(p, floor). method, reason: how the
+    strategy was tuned, and how that ended. weights: W by row ("l", "delta", and "residual" where classes deviate from
+    the prior). dictionary: how D was made. validation: figures before and after tuning. data: what it was tuned on.
 
-    >>> policy = Policy(Strategy.logit_adjustment([90, 10]), objective="balanced", class_names=("common", "rare"))
+    >>> policy = Policy(Strategy.logit_adjustment([90, 10]), objective="balanced", classes=("common", "rare"))
     >>> policy.predict([[1.0, 0.0]])
     array(['rare'], dtype='<U6')
     """
 
     strategy: Strategy
     objective: str
-    class_names: tuple[str, ...]
+    classes: tuple[Label, ...]
     scores: ScoreKind = "logits"
-    floor: float = 1e-12
+    side: Side = "posthoc"
+    floor: float = FLOOR
     method: str = "given"
+    reason: str = ""
     constraints: tuple[str, ...] = ()
     attributes: Mapping[str, list[float]] = field(default_factory=dict)
     dictionary: Mapping[str, Any] = field(default_factory=dict)
     weights: Mapping[str, list[float]] = field(default_factory=dict)
-    validation: Mapping[str, Any] = field(default_factory=dict)
+    validation: Validation | None = None
     data: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
     versions: Mapping[str, str] = field(default_factory=versions)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "class_names", check_names(self.class_names, self.strategy.n_classes))
-        if self.scores not in ("logits", "proba"):
-            raise InputError(f"scores is {self.scores!r}; it must be 'logits' or 'proba'.")
-        for expected, (names, kinds) in _KINDS.items():
-            for name in names:
-                if not isinstance(value := getattr(self, name), kinds):
-                    raise InputError(f"{name} is {short(value)}; it must be {expected}.")
-        if not 0 < self.floor < 1:
-            raise InputError(f"floor is {self.floor!r}; it must be a probability above 0 and below 1.")
+        object.__setattr__(self, "classes", tuple(_label(c, k) for k, c in enumerate(self.classes)))
+        check_names(self.class_names, self.strategy.n_classes, "classes")
+        _check_fields(self, _POLICY_RULES)
+        if self.validation is not None:
+            self.validation.check_classes(self.strategy.n_classes)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The labels as text, all different."""
+        return tuple(map(str, self.classes))
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """The labels (K,) as an array of their own type: whole numbers, text, …; of objects where types are mixed."""
+        return np.array(self.classes, dtype=None if len(set(map(type, self.classes))) == 1 else object)
 
     # -- use ---------------------------------------------------------------------------------------------------------
 
     def apply(self, scores: ArrayLike) -> NDArray[np.float64]:
         """Adjusted scores Δ∘o − l, (n_samples, K), in plain NumPy; their argmax is the decision."""
-        return self.strategy.adjust(to_logits(scores, self.scores, self.floor))
+        self.require_posthoc()
+        arranged = Classes.of(self.classes).arrange(scores)  # by the names of a table's columns, where it has them
+        return self.strategy.adjust(to_logits(arranged, self.scores, self.floor))
 
-    def predict(self, scores: ArrayLike) -> NDArray[np.str_]:
-        """The class names decided on."""
-        return np.asarray(self.class_names)[self.apply(scores).argmax(axis=1)]
+    def predict(self, scores: ArrayLike) -> NDArray[Any]:
+        """The labels decided on, (n_samples,), of the type that they had in tuning."""
+        return np.asarray(self.labels[self.apply(scores).argmax(axis=1)])
+
+    def require_posthoc(self) -> None:
+        """Refuse a loss where decisions are to be adjusted."""
+        if self.side == "loss":
+            raise InputError(
+                "this policy is a loss (Δ∘o + l in training), not an adjustment of a trained model's scores; "
+                "`capri retrain --policy` trains with it. For decisions, tune post-hoc: `capri tune` or LogitAdjuster."
+            )
 
     # -- on disk -----------------------------------------------------------------------------------------------------
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the content: equal for equal policies."""
+        return _digest(_plain(self, "policy"))
+
     def to_json(self) -> str:
         """The policy as JSON, with schema version and digest."""
-        content = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "strategy"}
-        content["strategy"] = {f.name: getattr(self.strategy, f.name).tolist() for f in fields(Strategy)}
-        plain = _plain(content, "policy")
-        return json.dumps({"schema": SCHEMA, "digest": _digest(plain), "policy": plain}, indent=1, ensure_ascii=False)
+        content = _plain(self, "policy")
+        return json.dumps(
+            {"schema": SCHEMA, "digest": _digest(content), "policy": content}, indent=1, ensure_ascii=False
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the policy; a file that was there stays whole until the new one is complete."""
@@ -104,18 +211,22 @@ class Policy:
 
     @classmethod
     def from_json(cls, text: str, source: str = "policy") -> Policy:
-        """Read and check a policy."""
-        content: dict[str, Any] = dict(_checked_content(text, source))
+        """Read and check a policy, of this schema or the one before."""
+        content = _checked_content(text, source)
         if missing := {f.name for f in fields(cls)} - set(content):
             raise PolicyError(f"{source}: it lacks {', '.join(sorted(missing))}; save it again.")
         try:
-            strategy = content.pop("strategy")
-            content["strategy"] = Strategy(**{f.name: np.array(strategy[f.name], float) for f in fields(Strategy)})
-            for name in ("class_names", "constraints"):
-                content[name] = tuple(content[name])
-            return cls(**content)
+            return cls(
+                **content
+                | {
+                    "strategy": _read_strategy(content["strategy"]),
+                    "validation": _read_validation(content["validation"]),
+                    "classes": tuple(content["classes"]),
+                    "constraints": tuple(content["constraints"]),
+                }
+            )
         except (TypeError, KeyError, ValueError, AttributeError) as error:
-            raise PolicyError(f"{source}: its content does not make a policy ({error}); save it again.") from None
+            raise _unreadable(source, error) from None
 
     @classmethod
     def load(cls, path: str | Path) -> Policy:
@@ -142,20 +253,84 @@ def to_logits(scores: ArrayLike, kind: ScoreKind, floor: float) -> NDArray[Any]:
     return np.log(np.maximum(array.astype(np.promote_types(array.dtype, np.float32), copy=False), floor))
 
 
-def _checked_content(text: str, source: str) -> Mapping[str, Any]:
+def _label(value: Any, k: int) -> Label:
+    plain = value.item() if isinstance(value, np.generic) else value
+    if isinstance(plain, str | bool | int) or (isinstance(plain, float) and math.isfinite(plain)):
+        return plain
+    raise InputError(
+        f"classes[{k}] is {short(value)}, which a policy file cannot keep; labels must be text, whole numbers, finite "
+        "numbers, True or False. Name the classes, for instance with str(label)."
+    )
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Reading
+
+
+def _checked_content(text: str, source: str) -> dict[str, Any]:
+    """The content of a policy file in the present schema, its digest checked."""
     try:
         document = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise PolicyError(f"{source}: not complete JSON ({error}); the file is truncated or not a policy.") from None
     if not isinstance(document, dict) or not {"schema", "digest", "policy"} <= set(document):
         raise PolicyError(f"{source}: not a capri policy; it lacks schema, digest or policy.")
-    if document["schema"] != SCHEMA:
+    schema, content = document["schema"], document["policy"]
+    if schema not in (1, SCHEMA):
         raise PolicyError(
-            f"{source}: schema version {document['schema']!r}, this capri reads {SCHEMA}; use a capri that wrote it."
+            f"{source}: schema version {schema!r}, this capri reads 1 and {SCHEMA}; use a capri that wrote it."
         )
-    if not isinstance(document["policy"], dict) or _digest(document["policy"]) != document["digest"]:
+    if not isinstance(content, dict) or _digest(content) != document["digest"]:
         raise PolicyError(f"{source}: its content does not match its digest; it was changed after it was saved.")
-    return document["policy"]
+    try:
+        return content if schema == SCHEMA else _from_schema_1(content)
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise _unreadable(source, error) from None
+
+
+def _from_schema_1(old: Mapping[str, Any]) -> dict[str, Any]:
+    """Schema 1 had names in place of labels, and kept the side, smoothing and how tuning ended among other things."""
+    content, data, validation = dict(old), dict(old["data"]), dict(old["validation"])
+    content["classes"] = content.pop("class_names")
+    content["reason"] = validation.pop("reason", "")
+    content["side"] = "loss" if data.pop("side", None) == "loss" or old["method"] == "bilevel" else "posthoc"
+    if "smoothing" in {f.name for f in fields(Strategy)}:
+        smoothing = data.pop("label_smoothing", [0.0] * len(content["classes"]))
+        content["strategy"] = {**content["strategy"], "smoothing": smoothing}
+    complete = set(validation) == {f.name for f in fields(Validation)}
+    if validation and not complete:  # a search's own figures
+        data["validation"] = validation
+    return content | {"validation": validation if complete else None, "data": data}
+
+
+def _read_strategy(parts: Mapping[str, Any]) -> Strategy:
+    return Strategy(**{f.name: np.array(parts[f.name], float) for f in fields(Strategy)})
+
+
+def _read_validation(given: Mapping[str, Any] | None) -> Validation | None:
+    if given is None:
+        return None
+    figures = {when: {name: _or_nan(v) for name, v in given[when].items()} for when in ("before", "after")}
+    interval = None if given["interval"] is None else tuple(map(_or_nan, given["interval"]))
+    improvement = _or_nan(given["improvement"])
+    return Validation(**{**given, **figures, "improvement": improvement, "interval": interval})
+
+
+def _or_nan(value: Any) -> Any:
+    """A figure that was NaN is null on disk."""
+    return math.nan if value is None else value
+
+
+def _unreadable(source: str, error: Exception) -> PolicyError:
+    return PolicyError(f"{source}: its content does not make a policy ({error}); save it again.")
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not allowed")
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Writing
 
 
 def _digest(content: Mapping[str, Any]) -> str:
@@ -164,6 +339,8 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 def _plain(value: Any, where: str) -> Any:
     """JSON's own types. NaN, such as the error of a class without samples, is undefined and becomes null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {f.name: getattr(value, f.name) for f in fields(value)}
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, Mapping):
@@ -175,7 +352,3 @@ def _plain(value: Any, where: str) -> Any:
     if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise InputError(f"{where} is {short(value)}, which has no place in a policy; give text, finite numbers or lists.")
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not allowed")

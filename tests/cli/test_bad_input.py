@@ -3,9 +3,12 @@
 import os
 import pickle
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
+
+from capri import Policy
 
 NAMES = np.array(["cat", "dog", "lynx"])
 
@@ -23,6 +26,7 @@ def bad(files, data, policy, tmp_path_factory):
     (folder / "short.json").write_text(text[: len(text) // 2])
     (folder / "changed.json").write_text(text.replace("balanced", "worst", 1))
     (folder / "list.json").write_text("[]")
+    replace(Policy.load(policy), side="loss").save(folder / "loss.json")
     np.savez(folder / "layer.npz", weight=np.ones((2, 4)), bias=np.ones(2))
     return folder
 
@@ -202,6 +206,7 @@ APPLY = [
     (["val.npz", "short.json"], "short.json: not complete JSON"),
     (["val.npz", "changed.json"], "changed.json: its content does not match its digest"),
     (["val.npz", "list.json"], "list.json: not a capri policy"),
+    (["val.npz", "loss.json"], "this policy is a loss (Δ∘o + l in training), not an adjustment"),
     (["val.npz", "val.npz"], "val.npz: cannot be read as text"),
     (["wide.npz", "policy.json"], "wide.npz: logits: 6 score columns, but the policy has 3 classes; give scores of"),
     (["other.csv", "policy.json"], "a class of the policy is 'lynx', which is not in the file; there are"),
@@ -220,6 +225,7 @@ def test_apply(capri, bad, arguments, message, tmp_path):
 OTHERS = [
     (["evaluate", "no_labels.npz"], "no labels found"),
     (["evaluate", "val.npz", "--policy", "short.json"], "short.json: not complete JSON"),
+    (["evaluate", "val.npz", "--policy", "loss.json"], "this policy is a loss"),
     (["evaluate", "wide.npz", "--policy", "policy.json"], "6 score columns, but the policy has 3 classes"),
     (["evaluate", "absent_file.npz", "--objective", "quantile:0"], "quantile's a is 0; it must lie in (0, 1]."),
     (["evaluate", "absent.npz"], "class '2' (2) has no sample here"),
@@ -228,6 +234,7 @@ OTHERS = [
     (["compare", "absent_file.npz", "--holdout", "1"], "--holdout is 1; it must lie between 0 and 1, such as 0.5."),
     (["compare", "lone.npz"], "class '2' has 1 samples; comparing needs 2 or more, one to tune on and one to test on."),
     (["fold", "layer.npz", "policy.json", "-o", "folded.npz"], "the layer has weight (2, 4) and bias (2,)"),
+    (["fold", "layer.npz", "loss.json", "-o", "folded.npz"], "this policy is a loss"),
     (["fold", "val.npz", "policy.json", "-o", "folded.npz"], "--weight-key is 'weight', which is not in the file"),
     (["fold", "val.csv", "policy.json", "-o", "folded.npz"], "val.csv: holds columns, not a layer; use"),
     (["fold", "layer.npz", "policy.json", "-o", "folded.pt"], "cannot write files of type '.pt' here; use"),

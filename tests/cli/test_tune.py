@@ -81,7 +81,7 @@ class TestFormats:
         done = capri("tune", "odd.npz", "--class-counts", COUNTS, "--method", "la", "-o", "made.json")
         assert done.code == 0, done.err
         assert Policy.load("made.json").class_names == ("3", "5", "8")
-        assert Policy.load("made.json").validation["samples"] == [30, 30, 30]
+        assert Policy.load("made.json").validation.samples == [30, 30, 30]
 
     def test_a_byte_order_mark_and_blank_lines(self, capri, files, policy, tmp_path):
         text = (files / "val.csv").read_text().replace("\n", "\r\n") + "\r\n"
@@ -98,7 +98,7 @@ class TestTuning:
         labels = np.array(NAMES)[data[1]]
         adjuster = LogitAdjuster("cvar:0.34", classes=NAMES, random_state=3).fit(data[0], labels, [900, 90, 10])
         assert offsets("made.json") == dict(zip(NAMES, adjuster.strategy_.l.round(9).tolist(), strict=True))
-        assert Policy.load("made.json").validation == json.loads(adjuster.policy_.to_json())["policy"]["validation"]
+        assert Policy.load("made.json").validation == adjuster.policy_.validation
 
     def test_shows_objectives_and_classes_before_and_after(self, capri, files):
         done = capri("tune", files / "val.npz", "--objective", "worst", "--pooling", "none", "-o", "made.json")

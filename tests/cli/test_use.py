@@ -38,8 +38,29 @@ class TestApply:
         assert column(capri("apply", "new.csv", policy).out) == ["lynx", "cat"]
 
     def test_a_policy_without_names_takes_those_of_the_file(self, capri, files, tmp_path):
-        Policy(Strategy.of(3), objective="balanced", class_names=("0", "1", "2")).save(tmp_path / "bare.json")
+        Policy(Strategy.of(3), objective="balanced", classes=("0", "1", "2")).save(tmp_path / "bare.json")
         assert set(column(capri("apply", files / "val.csv", "bare.json").out)) <= {"cat", "dog", "lynx"}
+
+    def test_whole_numbers_stay_whole_numbers(self, capri, files, data, tmp_path):
+        parquet = pytest.importorskip("pyarrow.parquet")
+        policy = Policy(Strategy.of(3), objective="balanced", classes=(7, 5, 2))
+        policy.save(tmp_path / "numbered.json")
+        expected = policy.predict(data[0])
+        assert capri("apply", files / "bare.npz", "numbered.json", "-o", "p.npz").code == 0
+        with np.load(tmp_path / "p.npz", allow_pickle=False) as saved:
+            np.testing.assert_array_equal(saved["prediction"], expected, strict=True)
+        assert capri("apply", files / "bare.npz", "numbered.json", "-o", "p.parquet").code == 0
+        assert parquet.read_table(tmp_path / "p.parquet")["prediction"].to_pylist() == expected.tolist()
+        printed = json.loads(capri("apply", files / "bare.npz", "numbered.json", "--json").out)
+        assert printed["predictions"] == expected.tolist()
+
+    def test_mixed_labels_are_written_as_text(self, capri, files, data, tmp_path):
+        policy = Policy(Strategy.of(3), objective="balanced", classes=(7, "five", 2))
+        policy.save(tmp_path / "mixed.json")
+        done = capri("apply", files / "bare.npz", "mixed.json", "-o", "p.npz")
+        assert done.code == 0, done.err
+        with np.load(tmp_path / "p.npz", allow_pickle=False) as saved:
+            assert saved["prediction"].tolist() == [str(c) for c in policy.predict(data[0])]
 
     def test_writes_npz_and_adjusted_scores(self, capri, files, policy, data, expected, tmp_path):
         done = capri("apply", files / "val.npz", policy, "-o", "new/p.npz", "--adjusted", "new/a.npz")
@@ -74,7 +95,7 @@ class TestEvaluate:
         assert content["before"] == pytest.approx(evaluate(y, scores.argmax(1), 3))
         after = Policy.load(policy).apply(scores).argmax(1)
         assert content["after"] == pytest.approx(evaluate(y, after, 3))
-        assert [c["after"] for c in content["classes"]] == pytest.approx(Policy.load(policy).validation["errors_after"])
+        assert [c["after"] for c in content["classes"]] == pytest.approx(Policy.load(policy).validation.errors_after)
 
     def test_columns_in_another_order_change_nothing(self, capri, files, policy):
         first = json.loads(capri("evaluate", files / "val.csv", "--policy", policy, "--json").out)
@@ -104,7 +125,7 @@ class TestEvaluate:
         assert ours["before"]["weighted"] == pytest.approx(given["before"]["weighted"])
 
     def test_an_objective_that_only_the_policy_knows_is_left_out(self, capri, files, tmp_path):
-        Policy(Strategy.of(3), objective="homemade", class_names=("cat", "dog", "lynx")).save(tmp_path / "h.json")
+        Policy(Strategy.of(3), objective="homemade", classes=("cat", "dog", "lynx")).save(tmp_path / "h.json")
         done = capri("evaluate", files / "val.npz", "--policy", "h.json")
         assert done.code == 0
         assert "capri: warning: the policy's own objective 'homemade' is left out: unknown objective" in done.err

@@ -57,7 +57,7 @@ class TestUse:
         predictions = adjuster.predict(tail.scores)
         np.testing.assert_array_equal(predictions, adjuster.transform(tail.scores).argmax(axis=1))
         np.testing.assert_allclose(adjuster.transform(tail.scores), tail.scores - adjuster.strategy_.l)
-        np.testing.assert_array_equal(adjuster.policy_.predict(tail.scores), predictions)
+        np.testing.assert_array_equal(adjuster.policy_.predict(tail.scores), predictions, strict=True)
         after = evaluate(tail.y, predictions, 5, ["worst", "balanced"])
         assert adjuster.validation_.after["worst"] == pytest.approx(after["worst"])
         assert adjuster.validation_.after["balanced"] == pytest.approx(after["balanced"])
@@ -317,7 +317,7 @@ class TestConstraints:
         with pytest.warns(UserWarning, match=r"no adjustment meets the constraints \(worst <= 0\)"):
             adjuster = tail.fitted(LogitAdjuster("balanced", constraints=["worst <= 0"], pooling=None))
         assert not adjuster.validation_.feasible
-        assert not adjuster.policy_.validation["feasible"]
+        assert not adjuster.policy_.validation.feasible
         assert adjuster.validation_.after["worst"] == pytest.approx(
             tail.fitted(LogitAdjuster("worst", pooling=None)).validation_.after["worst"], abs=0.04
         )
@@ -424,7 +424,7 @@ class TestPolicy:
         adjuster.policy_.save(tmp_path / "policy.json")
         loaded = Policy.load(tmp_path / "policy.json")
         np.testing.assert_array_equal(loaded.apply(tail.scores), adjuster.transform(tail.scores))
-        assert loaded.validation["after"] == pytest.approx(adjuster.validation_.after)
+        assert loaded.validation.after == pytest.approx(adjuster.validation_.after)
 
     def test_holds_what_was_done(self, tail):
         adjuster = tail.fitted(LogitAdjuster("worst", constraints=["plain <= 0.5"], random_state=7))
@@ -434,10 +434,9 @@ class TestPolicy:
         assert set(policy.weights) == {"l", "residual"}
         assert policy.data["n_samples"] == 150
         kept = adjuster.validation_
-        assert policy.validation["before"] == kept.before
-        assert policy.validation["interval"] == kept.interval
-        assert policy.validation["samples"] == [30] * 5
-        assert policy.validation["reason"] == adjuster.reason_
+        assert policy.validation is kept
+        assert policy.validation.samples == [30] * 5
+        assert policy.reason == adjuster.reason_
         assert adjuster.reason_.removeprefix("cross-validation chose ") in adjuster.path_
 
     @pytest.mark.parametrize("pooling", ["auto", None, 1.0])

@@ -12,7 +12,7 @@ from capri import InputError, LogitAdjuster, Policy, Strategy, fold
 @pytest.fixture
 def policy():
     strategy = Strategy.of(3, l=[0.5, -1.0, 0.25], delta=[1.0, 2.0, 0.5])
-    return Policy(strategy, objective="balanced", class_names=("a", "b", "c"))
+    return Policy(strategy, objective="balanced", classes=("a", "b", "c"))
 
 
 def test_a_torch_layer_changes_in_place(policy, rng):

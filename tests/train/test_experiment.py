@@ -36,16 +36,26 @@ def test_named_strategies(splits):
 def test_a_policy_is_a_strategy(splits, tmp_path):
     path = tmp_path / "policy.json"
     tuned = Strategy.of(3, l=[0.0, 1.0, 2.0], delta=[1.0, 2.0, 0.5])
-    Policy(tuned, objective="balanced", class_names=splits.class_names).save(path)
+    Policy(tuned, objective="balanced", classes=splits.class_names).save(path)
     same = make_strategy(LossConfig(strategy="policy", policy=str(path)), splits)
     np.testing.assert_array_equal(same.l, tuned.l)
     inverse = make_strategy(LossConfig(strategy="policy", policy=str(path), transfer="inverse"), splits)
     np.testing.assert_allclose(inverse.delta, [1.0, 0.5, 2.0])
     with pytest.raises(InputError, match=r"loss\.policy is empty"):
         make_strategy(LossConfig(strategy="policy"), splits)
-    Policy(tuned, objective="balanced", class_names=("x", "y", "z")).save(path)
+    Policy(tuned, objective="balanced", classes=("x", "y", "z")).save(path)
     with pytest.raises(InputError, match="same classes in the same order"):
         make_strategy(LossConfig(strategy="policy", policy=str(path)), splits)
+
+
+def test_a_loss_is_taken_as_it_is(splits, tmp_path):
+    path = tmp_path / "policy.json"
+    found = Strategy.of(3, l=[0.0, 1.0, 2.0], delta=[1.0, 2.0, 0.5])
+    Policy(found, objective="balanced", classes=splits.class_names, side="loss").save(path)
+    same = make_strategy(LossConfig(strategy="policy", policy=str(path)), splits)
+    np.testing.assert_array_equal(same.delta, found.delta)
+    with pytest.raises(InputError, match=r"transfer is 'inverse', but .*policy\.json is a loss already"):
+        make_strategy(LossConfig(strategy="policy", policy=str(path), transfer="inverse"), splits)
 
 
 def test_models_fit_their_data(splits):

@@ -82,13 +82,14 @@ def test_search_retrain_evaluate(settings, tmp_path):
     np.testing.assert_allclose(history["w_l"][-1], found.weights["l"])
     np.testing.assert_allclose(history["w_delta"][-1], found.weights["delta"])
     assert np.abs(found.strategy.l).max() > 0.01, "the strategy moved"
-    assert found.method == "bilevel"
+    assert (found.method, found.side, found.validation) == ("bilevel", "loss", None)
     assert (out / "search/alpha.png").read_bytes().startswith(b"\x89PNG")
 
     # diff is the smoothed validation error at the end of warm-up, and the search begins with its spread
     summary = json.loads((out / "search/summary.json").read_text())
     errors = history["start_errors"]
     np.testing.assert_allclose(errors, history["class_errors"][1])
+    assert found.data["validation"] == {"objective": summary["value"], "start_sdev": summary["start_sdev"]}
     assert summary["start_sdev"] == pytest.approx(errors.std()) == float(history["start_sdev"])
     config = resolve_search(preset="features", assignments=settings)
     counts = np.bincount(search_runner.make_data(config).splits.val.y)
@@ -107,8 +108,8 @@ def test_search_retrain_evaluate(settings, tmp_path):
     assert weights[0] == weights[1]
     result = CliRunner().invoke(app, [*again[:-1], str(tmp_path / "inverse"), "--policy",
                                       str(out / "search/policy.json"), "--transfer", "inverse"])  # fmt: skip
-    assert result.exit_code == 0, result.output
-    assert (tmp_path / "inverse/model.safetensors").read_bytes() != weights[0]
+    assert result.exit_code == 2
+    assert "is a loss already and is taken as it is" in result.output
 
 
 def load_steps(folder: Path) -> range:

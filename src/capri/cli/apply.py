@@ -66,9 +66,11 @@ def apply(
         source = replace(source, policy_classes=classes, with_labels=False)
         samples = read_samples(source).ordered_as(classes)
         values = rule.apply(samples.scores)
-    names = samples.classes.labels
+    names = np.asarray(samples.classes.names)
+    # The policy's own labels; files of columns cannot mix types.
+    labels = names if samples.classes.labels.dtype == object else samples.classes.labels
     chosen = values.argmax(axis=1)
-    columns = {"prediction": names[chosen]}
+    columns = {"prediction": labels[chosen]}
     # Everything is encoded before anything is written: a failure leaves no file behind.
     contents = {output: encode(output or Path("-.csv"), columns)}
     if adjusted is not None:
@@ -80,7 +82,7 @@ def apply(
     changed = int((chosen != samples.scores.argmax(axis=1)).sum())
     if as_json:
         summary = {"n_samples": len(chosen), "changed": changed, "output": output and str(output)}
-        display.print_json(summary | ({} if output else {"predictions": names[chosen]}))
+        display.print_json(summary | ({} if output else {"predictions": labels[chosen]}))
     elif output is None:
         typer.echo(contents[None].decode(), nl=False)
     else:

@@ -152,6 +152,7 @@ def _print(adjuster: LogitAdjuster, samples: Samples, output: Path | None) -> No
     out.print(samples.describe(), markup=False)
     out.print(f"tuned for {found.objective} with {adjuster.method}: {adjuster.reason_}\n", markup=False)
     out.print(display.objectives_table(found.before, found.after, found.objective))
+    assert found.interval is not None  # the command always draws one
     low, high = found.interval
     out.print(
         f"Errors in %. {found.objective} improves by {display.percent(found.improvement)} points (90 % bootstrap "

@@ -4,7 +4,7 @@ from capri.posthoc.adjuster import FrequencyWarning, LogitAdjuster, ProbabilityW
 from capri.posthoc.classifier import CAPClassifierCV
 from capri.posthoc.folding import fold
 from capri.posthoc.line import LineSearch, exact_line_search
-from capri.posthoc.trust import DegenerateWarning, ThinClassWarning, Validation
+from capri.posthoc.trust import DegenerateWarning, ThinClassWarning
 
 __all__ = [
     "CAPClassifierCV",
@@ -14,7 +14,6 @@ __all__ = [
     "LogitAdjuster",
     "ProbabilityWarning",
     "ThinClassWarning",
-    "Validation",
     "exact_line_search",
     "fold",
 ]

@@ -16,6 +16,7 @@ def fold(layer: Any, policy: Policy) -> Any:
     layer: a torch.nn.Linear (or anything with `weight` (K, n) and `bias` (K,)), a pair of arrays (weight, bias), or a
     fitted scikit-learn linear classifier with `coef_` and `intercept_`. Returns the layer, or the new pair.
     """
+    policy.require_posthoc()
     if policy.scores != "logits":
         raise InputError(
             "this policy adjusts probabilities; only logits can be folded into a layer. Use policy.apply instead."

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capri.evaluation import STANDARD, evaluate_confusion
 from capri.forms import on_confusion
+from capri.policy import Validation
 from capri.posthoc.problem import Problem, Vector, tally_confusion
 
 THIN = 5  # fewer validation samples than this per class are worth a warning
@@ -23,29 +22,6 @@ class ThinClassWarning(UserWarning):
 
 class DegenerateWarning(UserWarning):
     """Tuning collapsed predictions onto few classes."""
-
-
-@dataclass(frozen=True, eq=False)
-class Validation:
-    """Figures of the validation set before and after tuning: all standard objectives and the errors per class.
-
-    improvement: before − after of the tuned objective. interval: its 90 % stratified bootstrap interval. The same data
-    chose the adjustment, so the interval is optimistic; held-out data are the judge.
-    """
-
-    objective: str
-    before: dict[str, float]
-    after: dict[str, float]
-    errors_before: list[float | None]
-    errors_after: list[float | None]
-    samples: list[float]
-    improvement: float
-    interval: tuple[float, float]
-    feasible: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        """For a policy."""
-        return asdict(self)
 
 
 def validate(problem: Problem, m: Vector, l: Vector, *, resamples: int = 200, seed: int = 0) -> Validation:

@@ -169,4 +169,11 @@ def _policy_strategy(config: LossConfig, splits: Splits) -> Strategy:
             f"{config.policy} is of classes {', '.join(policy.class_names[:3])}, …, the data of "
             f"{', '.join(splits.class_names[:3])}, …; tune a policy on the same classes in the same order."
         )
-    return policy.strategy.transferred() if config.transfer == "inverse" else policy.strategy
+    if config.transfer == "unchanged":
+        return policy.strategy
+    if policy.side == "loss":
+        raise InputError(
+            f"transfer is {config.transfer!r}, but {config.policy} is a loss already and is taken as it is; "
+            "leave transfer at 'unchanged'. Only a policy tuned post-hoc can be inverted."
+        )
+    return policy.strategy.transferred()

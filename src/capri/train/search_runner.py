@@ -44,7 +44,11 @@ def search_and_retrain(config: SearchRun, *, resume: bool = False) -> dict[str, 
 
 
 def retrain(config: Config, policy: str | Path, *, transfer: str = "unchanged", resume: bool = False) -> dict[str, Any]:
-    """Train with the strategy of a policy file, of a search or tuned post-hoc. transfer: "unchanged" or "inverse"."""
+    """Train with the strategy of a policy file, of a search or tuned post-hoc.
+
+    transfer, of a post-hoc policy into the loss: "unchanged" (the paper) or "inverse". What a search found is a loss
+    already and is taken as it is.
+    """
     if transfer not in ("unchanged", "inverse"):
         raise InputError(f"transfer is {transfer!r}; it must be 'unchanged' (the paper) or 'inverse' (1/Δ, l/Δ).")
     loss = replace(config.loss, strategy="policy", policy=str(policy), transfer=transfer)  # type: ignore[arg-type]
@@ -94,13 +98,15 @@ def found_policy(module: Search, config: SearchRun) -> Policy:
     assert module.map is not None
     made, table = module.map, module.attributes
     attributes = {} if table is None else {name: table[name].tolist() for name in table.names}
-    data: dict[str, Any] = {"name": config.data.name, "side": "loss", "config_digest": config.digest()}
+    figures = {"objective": module.outer.value(), "start_sdev": module.trajectory.start_sdev}
+    data: dict[str, Any] = {"name": config.data.name, "config_digest": config.digest(), "validation": figures}
     if "smoothing" in config.search.parts:
         data["label_smoothing"] = made().smoothing.detach().double().tolist()
     return Policy(
         made.strategy(),
         objective=module.outer.name,
-        class_names=tuple(module.class_names or ()),
+        classes=tuple(module.class_names or ()),
+        side="loss",
         method="bilevel",
         attributes=attributes,
         dictionary={
@@ -109,7 +115,6 @@ def found_policy(module: Search, config: SearchRun) -> Policy:
             "delta_form": config.search.delta_form,
         },
         weights={part: w.tolist() for part, w in made.weights().items()},
-        validation={"objective": module.outer.value(), "start_sdev": module.trajectory.start_sdev},
         data=data,
         seed=config.seed,
     )
