@@ -23,7 +23,6 @@ from capri.policy import Policy, ScoreKind, to_logits
 from capri.posthoc.methods import Parameters, Pooling, Task, tune
 from capri.posthoc.problem import Problem
 from capri.posthoc.trust import validate, warn_if_degenerate, warn_if_thin
-from capri.strategy import Strategy
 
 #: The spread alone is best when all classes are equally bad: it is tuned under this constraint unless told otherwise.
 SPREAD_GUARD = "balanced <= baseline"
@@ -154,18 +153,18 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             seed=self.random_state,
             on_progress=on_progress,
         )
-        tuned, _ = tune(task, self.method)
-        warn_if_degenerate(problem, tuned.m, tuned.l)
-        self.strategy_ = Strategy.of(problem.n_classes, l=tuned.l, delta=tuned.m)
-        self.reason_, self.path_ = tuned.reason, dict(tuned.path)
-        self.validation_ = validate(problem, tuned.m, tuned.l, resamples=self.bootstrap, seed=self.random_state)
+        found = tune(task, self.method)
+        warn_if_degenerate(problem, found.adjustment)
+        self.strategy_ = found.adjustment.strategy()
+        self.reason_, self.path_ = found.reason, dict(found.path)
+        self.validation_ = validate(problem, found.adjustment, resamples=self.bootstrap, seed=self.random_state)
         if not self.validation_.feasible:
             warnings.warn(
                 "no adjustment meets the constraints "
                 f"({', '.join(map(str, problem.constraints))}); the one that violates them least was kept.",
                 stacklevel=2,
             )
-        self.policy_ = self._policy(problem, task, tuned.weights, given, labels)
+        self.policy_ = self._policy(problem, task, found.weights, given, labels)
         return self
 
     # -- use ---------------------------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from capri.evaluation import STANDARD, evaluate_confusion
 from capri.forms import on_confusion
-from capri.posthoc.problem import Problem, Vector, tally_confusion
+from capri.posthoc.adjustment import Adjustment, Vector
+from capri.posthoc.problem import Problem, tally_confusion
 
 THIN = 5  # fewer validation samples than this per class are worth a warning
 DEGENERATE = 0.5  # so is predicting fewer than this share of the classes that were predicted before
@@ -29,8 +30,8 @@ class DegenerateWarning(UserWarning):
 class Validation:
     """Figures of the validation set before and after tuning: all standard objectives and the errors per class.
 
-    improvement: before − after of the tuned objective. interval: its 90 % stratified bootstrap interval. The same data
-    chose the adjustment, so the interval is optimistic; held-out data are the judge.
+    improvement: before − after of the tuned objective. interval: its 90 % stratified bootstrap interval, or None where
+    nothing was resampled. The same data chose the adjustment, so it is optimistic; held-out data are the judge.
     """
 
     objective: str
@@ -40,7 +41,7 @@ class Validation:
     errors_after: list[float | None]
     samples: list[float]
     improvement: float
-    interval: tuple[float, float]
+    interval: tuple[float, float] | None
     feasible: bool
 
     def as_dict(self) -> dict[str, Any]:
@@ -48,13 +49,13 @@ class Validation:
         return asdict(self)
 
 
-def validate(problem: Problem, m: Vector, l: Vector, *, resamples: int = 200, seed: int = 0) -> Validation:
+def validate(problem: Problem, adjustment: Adjustment, *, resamples: int = 200, seed: int = 0) -> Validation:
     """Before and after, on the problem's own samples."""
     names = dict.fromkeys([*STANDARD, problem.objective_spec.name])
     chosen = [problem.objective_spec if n == problem.objective_spec.name else n for n in names]
     context = {"weights": problem.context.weights, "groups": problem.context.groups}
     context["train_counts"] = problem.context.train_counts
-    first, second = problem.predict(*problem.neutral), problem.predict(m, l)
+    first, second = problem.predict(problem.neutral), problem.predict(adjustment)
     figures = []
     for predictions in (first, second):
         confusion = tally_confusion(problem.y, predictions, problem.weight, problem.n_classes)
@@ -71,12 +72,12 @@ def validate(problem: Problem, m: Vector, l: Vector, *, resamples: int = 200, se
         objective=name,
         before=before,
         after=after,
-        errors_before=_listed(problem.errors(*problem.neutral)),
-        errors_after=_listed(problem.errors(m, l)),
+        errors_before=_listed(problem.errors(problem.neutral)),
+        errors_after=_listed(problem.errors(adjustment)),
         samples=problem.totals.tolist(),
         improvement=before[name] - after[name],
         interval=_interval(problem, first, second, before[name] - after[name], resamples, seed),
-        feasible=problem.worth(m, l).violation <= 1e-9,
+        feasible=problem.worth(adjustment).feasible,
     )
 
 
@@ -91,8 +92,10 @@ def _interval(
     improvement: float,
     resamples: int,
     seed: int,
-) -> tuple[float, float]:
-    """90 % interval of the improvement, over resamples within classes."""
+) -> tuple[float, float] | None:
+    """90 % interval of the improvement, over resamples within classes; None without any."""
+    if resamples == 0:
+        return None
     rng = np.random.default_rng(seed)
     members = problem.members()
     gains = np.empty(resamples)
@@ -125,9 +128,9 @@ def warn_if_thin(problem: Problem) -> None:
         )
 
 
-def warn_if_degenerate(problem: Problem, m: Vector, l: Vector) -> None:
+def warn_if_degenerate(problem: Problem, adjustment: Adjustment) -> None:
     """Speak up when tuning answers with very few classes, as the spread alone invites (all errors alike: all wrong)."""
-    before, after = len(np.unique(problem.predict(*problem.neutral))), len(np.unique(problem.predict(m, l)))
+    before, after = (len(np.unique(problem.predict(a))) for a in (problem.neutral, adjustment))
     if after < DEGENERATE * before:
         warnings.warn(
             f"after tuning {problem.objective_spec} only {after} classes are ever predicted (before: {before}). "
