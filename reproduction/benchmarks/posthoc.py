@@ -25,6 +25,7 @@ from scipy.optimize import minimize
 
 from capri import Attributes, build_dictionary, evaluate
 from capri.attributes import difficulty, frequency
+from capri.posthoc.adjustment import Adjustment, Direction
 from capri.posthoc.line import choose, trace
 from capri.posthoc.methods import Task, tune
 from capri.posthoc.problem import Problem
@@ -58,8 +59,8 @@ def interleaved(first: Callable[[], object], second: Callable[[], object], repea
 
 def line_of(problem: Problem, g: np.ndarray) -> Callable[[], object]:
     """One exact line along offsets g."""
-    m, l, h = np.ones(len(g)), np.zeros(len(g)), np.zeros(len(g))
-    return lambda: choose(trace(problem, m, l, h, g))
+    direction = Direction(np.zeros(len(g)), g)
+    return lambda: choose(trace(problem, problem.neutral, direction))
 
 
 def argmax_of(scores: np.ndarray) -> Callable[[], object]:
@@ -130,25 +131,25 @@ class Arena:
         scores, y, counts = long_tailed_scores(2 * n, k)
         self.problem, self.held = Problem(scores[:n], y[:n], objective), Problem(scores[n:], y[n:], objective)
         self.known = {"freq": frequency(counts)}
-        diff = difficulty(self.problem.errors(*self.problem.neutral), self.problem.totals)
+        diff = difficulty(self.problem.errors(self.problem.neutral), self.problem.totals)
         self.D = build_dictionary(Attributes.of(**self.known, diff=diff)).values
-        self.objective, self.one = objective, np.ones(k)
+        self.objective, self.n_classes = objective, k
 
     def capri(self, pooling: str | None) -> float:
-        tuned, _ = tune(Task(self.problem, self.known, pooling=pooling))
-        return self.held.worth(tuned.m, tuned.l).value
+        return self.held.worth(tune(Task(self.problem, self.known, pooling=pooling)).adjustment).value
 
     def adam(self, steps: int = 400) -> float:
-        return self.held.worth(self.one, adam(self.problem, self.D, steps)).value
+        return self.held.worth(Adjustment.offsets(adam(self.problem, self.D, steps))).value
 
     def powell(self) -> float:
-        start = np.zeros(self.D.shape[1])
-        found = minimize(lambda w: self.problem.worth(self.one, self.D @ w).value, start, method="Powell")
-        return self.held.worth(self.one, self.D @ found.x).value
+        def error(w: np.ndarray, on: Problem = self.problem) -> float:
+            return on.worth(Adjustment.offsets(self.D @ w)).value
+
+        return error(minimize(error, np.zeros(self.D.shape[1]), method="Powell").x, self.held)
 
     def rule(self, fit: Callable[..., Callable[[np.ndarray], np.ndarray]]) -> float:
         predictions = fit(self.problem.scores, self.problem.y)(self.held.scores)
-        return evaluate(self.held.y, predictions, len(self.one), [self.objective])[self.objective]
+        return evaluate(self.held.y, predictions, self.n_classes, [self.objective])[self.objective]
 
 
 def fits(quick: bool) -> Rows:

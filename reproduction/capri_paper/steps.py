@@ -12,6 +12,7 @@ from scipy.special import log_softmax
 from capri.attributes import Attributes, difficulty, frequency
 from capri.dictionary import build_dictionary
 from capri.errors import class_errors
+from capri.posthoc.adjustment import Adjustment
 from capri.posthoc.problem import Problem
 from capri.posthoc.smooth import Part, first_order
 from capri_paper.exhibits import Size
@@ -54,16 +55,16 @@ class CrossEntropy:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
 
-    def at(self, m: Array, l: Array) -> float:
+    def at(self, adjustment: Adjustment) -> float:
         """The loss."""
-        return self.gradient(m, l)[0]
+        return self.gradient(adjustment)[0]
 
-    def gradient(self, m: Array, l: Array, of: Part = "l") -> tuple[float, Array]:
+    def gradient(self, adjustment: Adjustment, of: Part = "l") -> tuple[float, Array]:
         """The loss, and its gradient in l or Δ."""
         scores, y = self.problem.scores, self.problem.y
         own = np.arange(len(y)), y
         weight = 1 / (np.bincount(y)[y] * self.problem.n_classes)
-        logs = log_softmax(scores * m - l, axis=1)
+        logs = log_softmax(scores * adjustment.delta - adjustment.l, axis=1)
         slope = np.exp(logs)
         slope[own] -= 1
         slope *= weight[:, None]

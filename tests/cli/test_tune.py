@@ -2,6 +2,7 @@
 
 import json
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import pytest
@@ -110,6 +111,13 @@ class TestTuning:
             "cat",
         ]
         assert done.out.endswith("Policy: made.json\n")
+
+    def test_without_resamples_no_interval_is_shown(self, capri, files, monkeypatch):
+        monkeypatch.setattr("capri.posthoc.LogitAdjuster", partial(LogitAdjuster, bootstrap=0))
+        arguments = ("tune", files / "val.npz", "--objective", "worst", "--method", "la")
+        done = capri(*arguments)
+        assert "points\non the samples that chose the adjustment" in done.out
+        assert json.loads(capri(*arguments, "--json").out)["interval"] is None
 
     def test_without_an_output_writes_nothing(self, capri, files, tmp_path):
         done = capri("tune", files / "val.npz", "--method", "la")

@@ -25,6 +25,7 @@ from capri import (
 from capri.errors import softmax
 from capri.objectives import confusion_objective, expected_cost, sdev, unregister_objective
 from capri.posthoc import DegenerateWarning, FrequencyWarning, ProbabilityWarning, ThinClassWarning
+from capri.posthoc.adjustment import Adjustment
 from capri.posthoc.problem import Problem
 from capri.posthoc.smooth import first_order
 
@@ -264,8 +265,8 @@ class TestObjectives:
             adjuster = tail.fitted(LogitAdjuster(objective, method=method, constraints=constraints, bootstrap=5))
         guard = ("balanced <= baseline",) if objective == "sdev" and constraints is None else constraints or ()
         problem = Problem(tail.scores, tail.y, objective, constraints=guard)
-        unadjusted = problem.worth(*problem.neutral)
-        reached = problem.worth(adjuster.policy_.strategy.delta, adjuster.policy_.strategy.l)
+        unadjusted = problem.worth(problem.neutral)
+        reached = problem.worth(Adjustment(adjuster.policy_.strategy.delta, adjuster.policy_.strategy.l))
         assert not unadjusted.better_than(reached)
         assert adjuster.validation_.feasible == (reached.violation <= 1e-9)
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from capri import InputError, exact_line_search
 from capri.attributes import frequency
+from capri.posthoc.adjustment import Adjustment
 from capri.posthoc.methods import METHODS, Task, _temperatures, tune
 from capri.posthoc.problem import Problem
 from capri.posthoc.search import MULTIPLIER_LIMIT
@@ -18,18 +19,22 @@ def task_of(tail, objective="balanced", known=("freq",), constraints=(), **keywo
     return Task(problem, {name: every[name] for name in known}, **keywords)
 
 
+def unadjusted(task):
+    return task.problem.worth(task.problem.neutral)
+
+
 class TestLogitAdjustment:
     @pytest.mark.parametrize("objective", ["balanced", "cvar:0.4", "macro_f1"])
     def test_is_the_exact_line_along_log_frequencies(self, tail, objective):
-        tuned, worth = tune(task_of(tail, objective), "la")
+        found = tune(task_of(tail, objective), "la")
         line = exact_line_search(tail.scores, tail.y, np.log(frequency(tail.counts)), objective)
-        assert worth.value == pytest.approx(line.value)
-        assert worth.value < line.unadjusted
+        assert found.worth.value == pytest.approx(line.value)
+        assert found.worth.value < line.unadjusted
         log_pi = np.log(frequency(tail.counts))
-        tau = tuned.weights["l"][0]
-        np.testing.assert_allclose(tuned.l, tau * (log_pi - log_pi.mean()), atol=1e-12)
-        assert tuned.reason == f"τ = {tau:.4g}"
-        assert (tuned.m == 1).all()
+        tau = found.weights["l"][0]
+        np.testing.assert_allclose(found.adjustment.l, tau * (log_pi - log_pi.mean()), atol=1e-12)
+        assert found.reason == f"τ = {tau:.4g}"
+        assert (found.adjustment.delta == 1).all()
 
     def test_needs_frequencies(self, tail):
         for method in ("la", "cdt", "vs"):
@@ -39,15 +44,16 @@ class TestLogitAdjustment:
 
 class TestTemperatures:
     def test_cdt_is_the_best_power_of_relative_frequencies(self, tail):
-        tuned, worth = tune(task_of(tail), "cdt")
+        found = tune(task_of(tail), "cdt")
+        m, l = found.adjustment
         pi = frequency(tail.counts)
-        assert (tuned.l == 0).all()
-        gamma = np.log(tuned.m[2]) / np.log(pi.max() / pi[2])
-        np.testing.assert_allclose(tuned.m, np.minimum((pi.max() / pi) ** gamma, MULTIPLIER_LIMIT))
+        assert (l == 0).all()
+        gamma = np.log(m[2]) / np.log(pi.max() / pi[2])
+        np.testing.assert_allclose(m, np.minimum((pi.max() / pi) ** gamma, MULTIPLIER_LIMIT))
         problem = task_of(tail).problem
         for other in np.linspace(0, 0.6, 25):
-            m = np.minimum((pi.max() / pi) ** other, MULTIPLIER_LIMIT)
-            assert worth.value <= problem.worth(m, np.zeros(5)).value + 1e-12
+            rival = Adjustment.multipliers(np.minimum((pi.max() / pi) ** other, MULTIPLIER_LIMIT))
+            assert found.worth.value <= problem.worth(rival).value + 1e-12
 
     def test_temperatures_are_capped_as_all_multipliers_are(self, tail_of):
         task = task_of(tail_of(imbalance=500.0))
@@ -57,25 +63,24 @@ class TestTemperatures:
 
     @pytest.mark.parametrize("objective", ["balanced", "worst", "macro_f1"])
     def test_vs_is_at_least_as_good_as_logit_adjustment(self, tail, objective):
-        _, vs = tune(task_of(tail, objective), "vs")
-        _, la = tune(task_of(tail, objective), "la")
-        assert not la.better_than(vs)
+        vs, la = (tune(task_of(tail, objective), method) for method in ("vs", "la"))
+        assert not la.worth.better_than(vs.worth)
 
     def test_vs_has_both_offsets_and_multipliers_of_frequencies(self, tail_of):
         tail = tail_of(seed=3)
         tail.scores[:, 2:] *= 0.3  # rare classes speak softly: temperatures help
-        tuned, _ = tune(task_of(tail), "vs")
+        m, l = tune(task_of(tail), "vs").adjustment
         pi = frequency(tail.counts)
-        assert np.ptp(tuned.m) > 0
-        assert np.corrcoef(tuned.l, np.log(pi))[0, 1] ** 2 == pytest.approx(1)
+        assert np.ptp(m) > 0
+        assert np.corrcoef(l, np.log(pi))[0, 1] ** 2 == pytest.approx(1)
 
 
 class TestPlain:
     def test_is_one_free_offset_per_class(self, tail):
-        tuned, worth = tune(task_of(tail, known=(), measure_diff=False), "plain")
-        assert worth.value < task_of(tail).problem.worth(np.ones(5), np.zeros(5)).value
-        l = tuned.weights["l"]
-        np.testing.assert_allclose(tuned.l, l - l.mean())
+        found = tune(task_of(tail, known=(), measure_diff=False), "plain")
+        assert found.worth.value < unadjusted(task_of(tail)).value
+        l = found.weights["l"]
+        np.testing.assert_allclose(found.adjustment.l, l - l.mean())
 
 
 class TestCap:
@@ -83,36 +88,37 @@ class TestCap:
     @pytest.mark.parametrize("objective", ["balanced", "worst"])
     def test_multipliers_stay_within_a_factor_of_five(self, tail, parameters, objective):
         tail.scores *= [1.0, 0.7, 0.5, 0.35, 0.25]  # rare classes speak softly
-        tuned, worth = tune(task_of(tail, objective, parameters=parameters, pooling=None), "cap")
-        assert worth.better_than(task_of(tail, objective).problem.worth(np.ones(5), np.zeros(5)))
-        assert tuned.m.min() >= 0.2
-        assert tuned.m.max() <= 5
-        assert np.ptp(tuned.m) > 0
-        assert (parameters == "delta") == (tuned.l == 0).all()
-        assert set(tuned.weights) == ({"delta"} if parameters == "delta" else {"l", "delta"})
+        found = tune(task_of(tail, objective, parameters=parameters, pooling=None), "cap")
+        assert found.worth.better_than(unadjusted(task_of(tail, objective)))
+        m, l = found.adjustment
+        assert m.min() >= 0.2
+        assert m.max() <= 5
+        assert np.ptp(m) > 0
+        assert (parameters == "delta") == (l == 0).all()
+        assert set(found.weights) == ({"delta"} if parameters == "delta" else {"l", "delta"})
 
     def test_the_prior_alone_is_the_dictionary_times_w(self, tail_of):
         tail = tail_of(n_classes=9)
         task = task_of(tail, pooling=None)
-        tuned, _ = tune(task, "cap")
-        expected = task.dictionary(task.problem) @ tuned.weights["l"]
-        np.testing.assert_allclose(tuned.l, expected - expected.mean(), atol=1e-12)
+        found = tune(task, "cap")
+        expected = task.dictionary(task.problem) @ found.weights["l"]
+        np.testing.assert_allclose(found.adjustment.l, expected - expected.mean(), atol=1e-12)
 
     @pytest.mark.parametrize("pooling", ["auto", 0.5])
     @pytest.mark.parametrize("scaling", ["whiten", "standardize", "raw"])
     def test_pooled_is_the_dictionary_times_w_plus_a_residual(self, tail_of, pooling, scaling):
         tail = tail_of(n_classes=9)
         task = task_of(tail, pooling=pooling, scaling=scaling, measure_diff=False)
-        tuned, _ = tune(task, "cap")
+        found = tune(task, "cap")
         D = task.dictionary(task.problem)
-        expected = D @ tuned.weights["l"] + tuned.weights["residual"]
-        np.testing.assert_allclose(tuned.l, expected - expected.mean(), atol=1e-7)
-        np.testing.assert_allclose(D.project(tuned.weights["residual"]), 0, atol=1e-7)
+        expected = D @ found.weights["l"] + found.weights["residual"]
+        np.testing.assert_allclose(found.adjustment.l, expected - expected.mean(), atol=1e-7)
+        np.testing.assert_allclose(D.project(found.weights["residual"]), 0, atol=1e-7)
 
     def test_a_stronger_penalty_leaves_less_residual(self, tail_of):
         tail = tail_of(n_classes=9)
         weak, strong = (
-            tune(task_of(tail, pooling=p, measure_diff=False), "cap")[0].weights["residual"] for p in (0.01, 100.0)
+            tune(task_of(tail, pooling=p, measure_diff=False), "cap").weights["residual"] for p in (0.01, 100.0)
         )
         assert np.linalg.norm(strong) < 0.1 * np.linalg.norm(weak)
 
@@ -120,18 +126,18 @@ class TestCap:
         for n_classes in (13, 19, 21):
             tail = tail_of(n_classes=n_classes, per_class=5)
             tail.counts[6:] = tail.counts[6]
-            tuned, _ = tune(task_of(tail, pooling=None, measure_diff=False), "cap")
-            assert tuned.l[6] != tuned.l[0]
-            assert (tuned.l[6:] == tuned.l[6]).all()
+            l = tune(task_of(tail, pooling=None, measure_diff=False), "cap").adjustment.l
+            assert l[6] != l[0]
+            assert (l[6:] == l[6]).all()
 
     def test_attributes_that_tell_nothing_leave_offsets_to_pooling(self, tail_of):
         tail = tail_of(imbalance=1.0)  # equal counts
-        prior, _ = tune(task_of(tail, measure_diff=False, pooling=None), "cap")
-        assert (prior.l == 0).all()
+        prior = tune(task_of(tail, measure_diff=False, pooling=None), "cap")
+        assert (prior.adjustment.l == 0).all()
         tail.scores[:, 0] += 1.0
-        free, worth = tune(task_of(tail, measure_diff=False, pooling=0.01), "cap")
-        assert worth.better_than(task_of(tail).problem.worth(np.ones(5), np.zeros(5)))
-        assert free.l[0] == free.l.max()
+        free = tune(task_of(tail, measure_diff=False, pooling=0.01), "cap")
+        assert free.worth.better_than(unadjusted(task_of(tail)))
+        assert free.adjustment.l.argmax() == 0
 
     def test_difficulty_is_measured_unless_the_user_knows_it(self, tail):
         measured = task_of(tail).attributes(task_of(tail).problem)["diff"]
@@ -169,11 +175,12 @@ def test_no_method_ends_worse_than_the_unadjusted_scores(
 ):
     tail = tail_of(n_classes=4, per_class=8, seed=seed, signal=signal)
     task = task_of(tail, objective, constraints=constraints, pooling=pooling)
-    tuned, worth = tune(task, method)
-    here, there = task.problem.worth(*task.problem.neutral), task.problem.worth(tuned.m, tuned.l)
-    assert worth == there
+    found = tune(task, method)
+    here, there = unadjusted(task), task.problem.worth(found.adjustment)
+    assert found.worth == there
+    assert found.adjustment.l.mean() == pytest.approx(0, abs=1e-9)
     assert not here.better_than(there)
     if not there.better_than(here):
-        assert (tuned.l == 0).all()  # no better: nothing is changed
-        assert (tuned.m == 1).all()
-        assert tuned.reason.startswith("nothing found beats")
+        assert (found.adjustment.l == 0).all()  # no better: nothing is changed
+        assert (found.adjustment.delta == 1).all()
+        assert found.reason.startswith("nothing found beats")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from capri.posthoc import pooling
+from capri.posthoc.adjustment import Adjustment
 from capri.posthoc.pooling import (
     Prior,
     default_strength,
@@ -59,18 +60,18 @@ class TestPooled:
         found = dict(path(problem, prior, 1.0))
         assert list(found) == ["line", "prior", "4 λ₀", "1 λ₀", "0.25 λ₀"]
         for name in ("line", "prior"):
-            np.testing.assert_allclose(prior.residual_maker() @ found[name], 0, atol=1e-9)
+            np.testing.assert_allclose(prior.residual_maker() @ found[name].l, 0, atol=1e-9)
         assert "line" not in dict(path(problem, Prior(prior.columns), 1.0))
 
     def test_pooled_answers_are_brought_back_into_the_constraints(self, tail):
         problem = Problem(tail.scores, tail.y, "balanced", constraints=["err[0] <= baseline + 0.05"])
-        l = np.log(tail.counts)  # costs the first class more than that
-        assert problem.worth(np.ones(5), l).violation > 0
-        held = make_feasible(problem, np.zeros(5), l)
-        worth = problem.worth(np.ones(5), held)
+        wanted = Adjustment.offsets(np.log(tail.counts))  # costs the first class more than that
+        assert not problem.worth(wanted).feasible
+        held = make_feasible(problem, problem.neutral, wanted)
+        worth = problem.worth(held)
         assert worth.violation == pytest.approx(0, abs=1e-12)
-        assert worth.value < problem.worth(*problem.neutral).value
-        assert make_feasible(Problem(tail.scores, tail.y), np.zeros(5), l) is l
+        assert worth.value < problem.worth(problem.neutral).value
+        assert make_feasible(Problem(tail.scores, tail.y), problem.neutral, wanted) is wanted
 
 
 class TestFolds:
@@ -98,10 +99,11 @@ class TestAutomatically:
         calls = []
         first = pool_automatically(problem, lambda _: prior_of(tail), seed=2, on_fold=lambda: calls.append(1))
         again = pool_automatically(problem, lambda _: prior_of(tail), seed=2)
-        assert (first.choice, first.scores) == (again.choice, again.scores)
-        np.testing.assert_array_equal(first.l, again.l)
-        assert first.choice in first.scores
-        assert list(first.scores) == ["line", "prior", "4 λ₀", "1 λ₀", "0.25 λ₀"]
+        assert (first.reason, first.path) == (again.reason, again.path)
+        np.testing.assert_array_equal(first.adjustment.l, again.adjustment.l)
+        assert first.reason in [f"cross-validation chose {name}" for name in first.path]
+        assert first.worth == problem.worth(first.adjustment)
+        assert list(first.path) == ["line", "prior", "4 λ₀", "1 λ₀", "0.25 λ₀"]
         assert len(calls) == 5
 
     def test_each_fold_s_prior_sees_that_fold_s_fitting_part_alone(self, tail):
@@ -120,7 +122,8 @@ class TestAutomatically:
         problem = Problem(tail.scores, tail.y)
         folds = stratified_folds(problem.y, 5, 0)
         fits, judged = iter(np.linspace(-2, 2, 6)), {}
-        monkeypatch.setattr(pooling, "path", lambda *_: [("1 λ₀", next(fits) * np.log(tail.counts))])
+        fit = lambda *_: [("1 λ₀", Adjustment.offsets(next(fits) * np.log(tail.counts)))]  # noqa: E731
+        monkeypatch.setattr(pooling, "path", fit)
         monkeypatch.setattr(pooling, "_resampled", lambda _, right, __: judged.update(right) or {"1 λ₀": np.zeros(2)})
         pool_automatically(problem, lambda _: prior_of(tail))
         for fold, tau in enumerate(np.linspace(-2, 2, 6)[:5]):
@@ -139,7 +142,7 @@ class TestAutomatically:
     def test_thin_and_lone_classes_are_no_obstacle(self, tail, objective):
         rows = np.r_[0:95, 120:121]  # five samples of class 3, one of class 4
         problem = Problem(tail.scores[rows], tail.y[rows], objective, constraints=["err[3] <= 0.9"])
-        assert np.isfinite(pool_automatically(problem, lambda _: prior_of(tail)).l).all()
+        assert np.isfinite(pool_automatically(problem, lambda _: prior_of(tail)).adjustment.l).all()
 
     def test_samples_without_weight_are_never_all_that_is_drawn(self, tail):
         weight = np.ones(len(tail.y))
@@ -147,5 +150,5 @@ class TestAutomatically:
         weight[60] = 1.0  # one sample speaks for class 2
         problem = Problem(tail.scores, tail.y, sample_weight=weight)
         assert [len(m) for m in problem.members()] == [30, 30, 1, 30, 30]
-        scores = pool_automatically(problem, lambda _: prior_of(tail)).scores
+        scores = pool_automatically(problem, lambda _: prior_of(tail)).path
         assert np.isfinite(list(scores.values())).all()

@@ -5,56 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from capri.posthoc.line import trace
-from capri.posthoc.problem import Problem, Worth
+from capri.posthoc.adjustment import Adjustment
+from capri.posthoc.problem import Problem
 from capri.posthoc.search import MULTIPLIER_LIMIT, Space, _limits, exact_search, line_step
-
-
-def test_worth_compares_by_violation_first_and_beyond_rounding():
-    assert Worth(0.0, 0.9).better_than(Worth(0.1, 0.1))
-    assert Worth(0.0, 0.1).better_than(Worth(0.0, 0.2))
-    assert Worth(1e-14, 0.1).better_than(Worth(0.0, 0.2))
-    assert not Worth(0.0, 0.2 - 1e-14).better_than(Worth(0.0, 0.2))
-    assert not Worth(0.2, 0.0).better_than(Worth(0.1, 1.0))
-
-
-class TestProblem:
-    def test_errors_and_worth_are_those_of_argmax(self, tail):
-        problem = Problem(tail.scores, tail.y, "worst", constraints=["plain <= 0.1"])
-        m, l = np.linspace(0.5, 2, 5), np.linspace(-1, 1, 5)
-        wrong = (tail.scores * m - l).argmax(axis=1) != tail.y
-        errors = np.bincount(tail.y, weights=wrong) / np.bincount(tail.y)
-        np.testing.assert_allclose(problem.errors(m, l), errors)
-        assert problem.worth(m, l) == pytest.approx((errors.mean() - 0.1, errors.max()))
-
-    def test_the_unit_of_sample_weights_does_not_matter(self, tail, rng):
-        weight = rng.uniform(0.5, 2, len(tail.y))
-        ones, l = np.ones(5), np.log(tail.counts)
-        errors = [Problem(tail.scores, tail.y, sample_weight=unit * weight).errors(ones, l) for unit in (1, 1e-20)]
-        np.testing.assert_allclose(*errors)
-
-    @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", ">f8", "longdouble"])
-    def test_scores_keep_their_precision(self, tail, dtype):
-        scores = tail.scores.astype(dtype)
-        kept = Problem(scores, tail.y).scores
-        assert kept.dtype in (np.float32, np.float64)
-        np.testing.assert_array_equal(kept, scores.astype(np.float64))
-
-    def test_float32_scores_are_not_copied(self, tail):
-        scores = tail.scores.astype(np.float32)
-        assert np.shares_memory(Problem(scores, tail.y).scores, scores)
-
-    def test_a_subset_is_the_problem_of_its_rows(self, tail):
-        rows = np.arange(len(tail.y)) % 3 == 0
-        whole = Problem(tail.scores, tail.y, "mix:0.5", constraints=["plain <= baseline"])
-        part = whole.subset(rows)
-        assert part.scores is whole.scores
-        alone = Problem(tail.scores[rows], tail.y[rows], "mix:0.5", constraints=["plain <= baseline"])
-        m, l = np.ones(5), np.log(tail.counts)
-        assert part.worth(m, l) == pytest.approx(alone.worth(m, l))
-        assert [b.limit for b in part.bounds] == pytest.approx([b.limit for b in alone.bounds])
-        g, none = -np.log(tail.counts), np.zeros(5)
-        np.testing.assert_allclose(trace(part, m, l, none, g).values, trace(alone, m, l, none, g).values)
 
 
 class TestSearch:
@@ -64,18 +17,18 @@ class TestSearch:
         columns = np.column_stack([np.log(tail.counts) - np.log(tail.counts).mean(), np.linspace(-1, 1, 5) ** 2])
         found = exact_search(problem, Space.of(columns))
         grid = itertools.product(np.linspace(-0.5, 2, 26), np.linspace(-2, 2, 21))
-        best = min(problem.worth(np.ones(5), columns @ w).value for w in grid)
+        best = min(problem.worth(Adjustment.offsets(columns @ w)).value for w in grid)
         assert found.worth.value <= best + 0.005
-        assert found.worth == problem.worth(found.m, found.l)
+        assert found.worth == problem.worth(found.adjustment)
 
     def test_ends_where_no_line_improves(self, tail):
         problem, space = Problem(tail.scores, tail.y), Space.of(np.eye(5))
         found = exact_search(problem, space, max_rounds=50)
         assert found.reason == "no line improves"
         for step in np.eye(5):
-            w, worth = line_step(problem, space, found.w, found.worth, step)
+            w, worth = line_step(problem, space, found.weights["l"], found.worth, step)
             assert worth == found.worth
-            assert (w == found.w).all()
+            assert (w == found.weights["l"]).all()
 
     def test_says_when_rounds_ran_out(self, tail):
         assert exact_search(Problem(tail.scores, tail.y), Space.of(np.eye(5)), max_rounds=1).reason == "1 rounds done"
@@ -84,8 +37,8 @@ class TestSearch:
         problem = Problem(tail.scores, tail.y, "cvar:0.4")
         first, again = (exact_search(problem, Space.of(np.eye(5)), seed=3, max_rounds=2) for _ in range(2))
         other = exact_search(problem, Space.of(np.eye(5)), seed=4, max_rounds=2)
-        np.testing.assert_array_equal(first.w, again.w)
-        assert (other.w != first.w).any()
+        np.testing.assert_array_equal(first.adjustment.l, again.adjustment.l)
+        assert (other.adjustment.l != first.adjustment.l).any()
 
     def test_keeps_the_best_of_several_starts_and_counts_all_lines(self, tail):
         problem, space = Problem(tail.scores, tail.y, "worst"), Space.of(np.log(tail.counts)[:, None])
@@ -98,15 +51,18 @@ class TestSearch:
         problem = Problem(tail.scores, tail.y, "balanced", constraints=["err[0] <= baseline"])
         start = np.log(tail.counts)
         found = exact_search(problem, Space.of(np.eye(5)), [start], max_rounds=1)
-        assert not problem.worth(np.ones(5), start).better_than(found.worth)
+        assert not problem.worth(Adjustment.offsets(start)).better_than(found.worth)
 
     def test_multipliers_stay_within_their_limits(self, tail):
         problem = Problem(tail.scores, tail.y, "worst")
         found = exact_search(problem, Space.of(np.eye(5), np.eye(5)))
-        assert found.worth.better_than(problem.worth(*problem.neutral))
-        assert found.m.min() >= 1 / MULTIPLIER_LIMIT
-        assert found.m.max() <= MULTIPLIER_LIMIT
-        assert (found.m != 1).any()
+        assert found.worth.better_than(problem.worth(problem.neutral))
+        delta = found.adjustment.delta
+        assert delta.min() >= 1 / MULTIPLIER_LIMIT
+        assert delta.max() <= MULTIPLIER_LIMIT
+        assert (delta != 1).any()
+        np.testing.assert_allclose(delta, 1 + found.weights["delta"])
+        np.testing.assert_allclose(found.adjustment.l, found.weights["l"])
 
     def test_limits_are_where_the_first_multiplier_reaches_its_own(self, rng):
         for _ in range(20):
@@ -129,5 +85,6 @@ class TestSearch:
 
     def test_a_space_without_directions_stays_where_it_is(self, tail):
         found = exact_search(Problem(tail.scores, tail.y), Space.of(np.zeros((5, 0))))
-        assert (found.l == 0).all()
+        assert (found.adjustment.l == 0).all()
+        assert found.weights == {}
         assert found.reason == "no line improves"

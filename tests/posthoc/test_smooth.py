@@ -5,6 +5,7 @@ import pytest
 from scipy.optimize import approx_fprime
 
 from capri.errors import soft_class_errors
+from capri.posthoc.adjustment import Adjustment
 from capri.posthoc.pooling import Prior
 from capri.posthoc.problem import Problem
 from capri.posthoc.smooth import Surrogate, first_order, median_margin, minimise_offsets
@@ -27,23 +28,23 @@ class TestGradients:
     @pytest.mark.parametrize("of", ["l", "delta"])
     def test_are_the_differences_of_the_value(self, tail, rng, objective, of):
         surrogate = Surrogate(pose(tail, objective, sample_weight=rng.uniform(0.5, 2, len(tail.y))))
-        self.agrees(surrogate, rng.uniform(0.7, 1.5, 5), rng.normal(size=5), of)
+        self.agrees(surrogate, Adjustment(rng.uniform(0.7, 1.5, 5), rng.normal(size=5)), of)
 
     @pytest.mark.parametrize("of", ["l", "delta"])
     def test_hold_where_constraints_are_violated(self, tail, rng, of):
         limits = ["plain <= 0.01", "err[0] <= baseline", "worst <= 0.1"]
         surrogate = Surrogate(pose(tail, "sdev", constraints=limits))
-        m, l = np.ones(5), rng.normal(size=5)
+        adjustment = Adjustment.offsets(rng.normal(size=5))
         free = Surrogate(pose(tail, "sdev"))
-        assert surrogate.gradient(m, l)[0] > free.gradient(m, l)[0] + 0.1
-        self.agrees(surrogate, m, l, of)
+        assert surrogate.gradient(adjustment)[0] > free.gradient(adjustment)[0] + 0.1
+        self.agrees(surrogate, adjustment, of)
 
     def test_limits_are_moved_from_hard_to_soft_errors(self, tail):
         limits = ["plain <= baseline", "worst <= baseline", "err[0] <= baseline + 0.1"]
         held, free = Surrogate(pose(tail, "sdev", constraints=limits)), Surrogate(pose(tail, "sdev"))
-        neutral = np.ones(5), np.zeros(5)
-        assert held.gradient(*neutral)[0] == pytest.approx(free.gradient(*neutral)[0])  # met at the start
-        soft = free.errors(*neutral)
+        neutral = Adjustment.neutral(5)
+        assert held.gradient(neutral)[0] == pytest.approx(free.gradient(neutral)[0])  # met at the start
+        soft = free.errors(neutral)
         assert [limit for _, limit in held.limits] == pytest.approx([soft.mean(), soft.max(), soft[0] + 0.1])
 
     def test_of_absent_classes_count_for_their_scores_only(self, tail):
@@ -51,19 +52,16 @@ class TestGradients:
         with pytest.warns(UserWarning, match="class 3"):
             problem = Problem(tail.scores[here], tail.y[here], "cvar:0.5", absent="ignore")
         surrogate = Surrogate(problem)
-        assert surrogate.errors(np.ones(5), np.zeros(5)).shape == (4,)
-        self.agrees(surrogate, np.ones(5), np.linspace(-1, 1, 5), "l")
+        assert surrogate.errors(Adjustment.neutral(5)).shape == (4,)
+        self.agrees(surrogate, Adjustment.offsets(np.linspace(-1, 1, 5)), "l")
 
     @staticmethod
-    def agrees(surrogate, m, l, of):
-        value, gradient = surrogate.gradient(m, l, of)
-        if of == "l":
-            numeric = approx_fprime(l, lambda x: surrogate.gradient(m, x)[0], 1e-7)
-        else:
-            numeric = approx_fprime(m, lambda x: surrogate.gradient(x, l)[0], 1e-7)
+    def agrees(surrogate, here, of):
+        value, gradient = surrogate.gradient(here, of)
+        numeric = approx_fprime(getattr(here, of), lambda x: surrogate.gradient(here._replace(**{of: x}))[0], 1e-7)
         assert np.abs(gradient).max() > 1e-4
         np.testing.assert_allclose(gradient, numeric, atol=2e-4 * max(1.0, np.abs(gradient).max()))
-        assert value == surrogate.value(surrogate.errors(m, l))[0]
+        assert value == surrogate.at(here) == surrogate.value(surrogate.errors(here))[0]
 
 
 class TestSurrogate:
@@ -72,12 +70,12 @@ class TestSurrogate:
         surrogate = Surrogate(pose(tail, sample_weight=weight))
         m, l = rng.uniform(0.5, 2, 5), rng.normal(size=5)
         expected = soft_class_errors(surrogate.sharpness * (tail.scores * m - l), tail.y, weight)
-        np.testing.assert_allclose(surrogate.errors(m, l), expected)
+        np.testing.assert_allclose(surrogate.errors(Adjustment(m, l)), expected)
 
     def test_far_scores_count_for_nothing_and_do_no_harm(self, tail):
         surrogate = Surrogate(pose(tail))
-        near = surrogate.gradient(np.ones(5), np.array([0, 0, 0, 0, 60.0]))
-        far = surrogate.gradient(np.ones(5), np.array([0, 0, 0, 0, 1e6]))
+        near = surrogate.gradient(Adjustment.offsets(np.array([0, 0, 0, 0, 60.0])))
+        far = surrogate.gradient(Adjustment.offsets(np.array([0, 0, 0, 0, 1e6])))
         assert far[0] == pytest.approx(near[0], abs=1e-9)
         np.testing.assert_allclose(far[1], near[1], atol=1e-9)
 
@@ -85,21 +83,21 @@ class TestSurrogate:
         small = Problem(1e-3 * tail.scores, tail.y)
         assert median_margin(small) == pytest.approx(1e-3 * median_margin(pose(tail)))
         np.testing.assert_allclose(
-            Surrogate(small).errors(np.ones(5), 1e-3 * np.arange(5)),
-            Surrogate(pose(tail)).errors(np.ones(5), np.arange(5.0)),
+            Surrogate(small).errors(Adjustment.offsets(1e-3 * np.arange(5))),
+            Surrogate(pose(tail)).errors(Adjustment.offsets(np.arange(5.0))),
         )
 
     def test_float32_scores_give_nearly_the_same(self, tail):
         single = Problem(tail.scores.astype(np.float32), tail.y)
-        l = np.log(tail.counts)
-        value, gradient = Surrogate(single).gradient(np.ones(5), l)
-        expected_value, expected = Surrogate(Problem(tail.scores, tail.y)).gradient(np.ones(5), l)
+        adjustment = Adjustment.offsets(np.log(tail.counts))
+        value, gradient = Surrogate(single).gradient(adjustment)
+        expected_value, expected = Surrogate(Problem(tail.scores, tail.y)).gradient(adjustment)
         assert value == pytest.approx(expected_value, abs=1e-5)
         np.testing.assert_allclose(gradient, expected, atol=1e-5)
 
     def test_objectives_on_the_confusion_matrix_borrow_balanced_error(self, tail):
-        value, gradient = Surrogate(pose(tail, "macro_f1")).gradient(np.ones(5), np.zeros(5))
-        expected_value, expected = Surrogate(pose(tail, "balanced")).gradient(np.ones(5), np.zeros(5))
+        value, gradient = Surrogate(pose(tail, "macro_f1")).gradient(Adjustment.neutral(5))
+        expected_value, expected = Surrogate(pose(tail, "balanced")).gradient(Adjustment.neutral(5))
         assert value == expected_value
         np.testing.assert_array_equal(gradient, expected)
 
@@ -111,17 +109,17 @@ class TestFirstOrder:
         basis = np.log(tail.counts)[:, None] - np.log(tail.counts).mean()
         run = first_order(problem, basis, of=of, steps=60)
         assert run.history.shape == (60, 2)
-        start = Surrogate(problem).value(Surrogate(problem).errors(np.ones(5), np.zeros(5)))[0]
-        assert run.history[0] == pytest.approx([start, problem.worth(*problem.neutral).value])
+        start = Surrogate(problem).at(problem.neutral)
+        assert run.history[0] == pytest.approx([start, problem.worth(problem.neutral).value])
         assert run.history[-1, 0] < run.history[0, 0] - 0.01
         assert run.history[-1, 1] < run.history[0, 1]
 
     def test_a_step_goes_against_the_gradient(self, tail):
         problem, basis = pose(tail), np.eye(5)
-        _, slope = Surrogate(problem).gradient(np.ones(5), np.zeros(5))
+        _, slope = Surrogate(problem).gradient(Adjustment.neutral(5))
         np.testing.assert_allclose(first_order(problem, basis, steps=1, rate=0.1).w, -0.1 * slope)
         twice = first_order(problem, basis, steps=2, rate=0.1, momentum=0.5).w
-        _, second = Surrogate(problem).gradient(np.ones(5), -0.1 * slope)
+        _, second = Surrogate(problem).gradient(Adjustment.offsets(-0.1 * slope))
         np.testing.assert_allclose(twice, -0.1 * slope - 0.05 * slope - 0.1 * second)
 
     def test_the_history_may_watch_other_data(self, tail, tail_of):
@@ -129,7 +127,7 @@ class TestFirstOrder:
         run = first_order(pose(tail), np.eye(5), steps=3, watch=other)
         unwatched = first_order(pose(tail), np.eye(5), steps=3)
         np.testing.assert_array_equal(run.w, unwatched.w)
-        assert run.history[0, 1] == pytest.approx(other.worth(*other.neutral).value)
+        assert run.history[0, 1] == pytest.approx(other.worth(other.neutral).value)
         assert run.history[0, 0] != unwatched.history[0, 0]
 
 
@@ -146,15 +144,15 @@ class TestPenalty:
         assert np.abs(residual @ strong).max() < 1e-3
         free = minimise_offsets(problem, eye, start, max_iterations=200)
         weak = minimise_offsets(problem, eye, start, penalty=1e-4 * residual, max_iterations=200)
-        value = Surrogate(problem).gradient(np.ones(5), weak)[0]
-        assert value == pytest.approx(Surrogate(problem).gradient(np.ones(5), free)[0], abs=2e-3)
+        value = Surrogate(problem).at(Adjustment.offsets(weak))
+        assert value == pytest.approx(Surrogate(problem).at(Adjustment.offsets(free)), abs=2e-3)
         assert np.abs(residual @ weak).max() > 0.05
 
     def test_a_minimum_has_no_gradient(self, tail, prior):
         problem = pose(tail)
         l = minimise_offsets(problem, np.eye(5), np.zeros(5), penalty=0.3 * prior.residual_maker(), max_iterations=200)
         pull = 2 * 0.09 * prior.residual_maker().T @ prior.residual_maker() @ l
-        assert np.abs(Surrogate(problem).gradient(np.ones(5), l)[1] + pull).max() < 2e-3
+        assert np.abs(Surrogate(problem).gradient(Adjustment.offsets(l))[1] + pull).max() < 2e-3
         assert np.abs(pull).max() > 5e-3
 
     def test_a_basis_without_columns_has_nothing_to_move(self, tail):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 
+from capri.posthoc.adjustment import Adjustment
 from capri.posthoc.problem import Problem
 from capri_paper.steps import CrossEntropy
 
@@ -18,14 +19,18 @@ def problem(rng):
 def test_the_gradient_is_the_difference_of_the_loss(problem, rng, of):
     loss = CrossEntropy(problem)
     m, l = rng.uniform(0.7, 1.5, 5), rng.normal(size=5)
-    value, gradient = loss.gradient(m, l, of)
-    numeric = approx_fprime(l, lambda x: loss.at(m, x)) if of == "l" else approx_fprime(m, lambda x: loss.at(x, l))
+    value, gradient = loss.gradient(Adjustment(m, l), of)
+    numeric = (
+        approx_fprime(l, lambda x: loss.at(Adjustment(m, x)))
+        if of == "l"
+        else approx_fprime(m, lambda x: loss.at(Adjustment(x, l)))
+    )
     np.testing.assert_allclose(gradient, numeric, atol=1e-6)
-    assert value == loss.at(m, l)
+    assert value == loss.at(Adjustment(m, l))
 
 
 def test_classes_count_alike(problem):
     loss = CrossEntropy(problem)
     z = problem.scores - np.log(np.exp(problem.scores).sum(axis=1, keepdims=True))
     by_class = [-z[problem.y == k, k].mean() for k in range(5)]
-    assert loss.at(np.ones(5), np.zeros(5)) == pytest.approx(np.mean(by_class))
+    assert loss.at(problem.neutral) == pytest.approx(np.mean(by_class))

@@ -144,7 +144,7 @@ def _predictor(
         weights=setting.weights,
         groups=setting.groups,
         absent=setting.absent,
-        bootstrap=1,  # the interval is not used here: the held-out part is the judge
+        bootstrap=0,  # no interval: the held-out part is the judge
         random_state=seed,
     )
     labels = np.asarray(setting.class_names)[setting.labels[tuning]]

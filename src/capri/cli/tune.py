@@ -19,7 +19,7 @@ from capri.cli.progress import progress
 from capri.cli.tables import check_output, write_bytes
 
 if TYPE_CHECKING:
-    from capri.posthoc import LogitAdjuster
+    from capri.posthoc import LogitAdjuster, Validation
 
 SHOWN = 5  # classes to show: the worst before and the worst after
 
@@ -152,17 +152,21 @@ def _print(adjuster: LogitAdjuster, samples: Samples, output: Path | None) -> No
     out.print(samples.describe(), markup=False)
     out.print(f"tuned for {found.objective} with {adjuster.method}: {adjuster.reason_}\n", markup=False)
     out.print(display.objectives_table(found.before, found.after, found.objective))
-    assert found.interval is not None  # the command always draws one
-    low, high = found.interval
     out.print(
-        f"Errors in %. {found.objective} improves by {display.percent(found.improvement)} points (90 % bootstrap "
-        f"interval {display.percent(low)} to {display.percent(high)})\non the samples that chose the adjustment; "
-        "judge it on others: `capri evaluate --policy`, `capri compare`.\n",
+        f"Errors in %. {found.objective} improves by {display.percent(found.improvement)} points{_interval(found)}\n"
+        "on the samples that chose the adjustment; judge it on others: `capri evaluate --policy`, `capri compare`.\n",
         markup=False,
     )
     rows = display.worst_first(_class_rows(adjuster, samples), SHOWN)
     out.print(display.classes_table(rows, title="The worst classes, before or after", after=True))
     out.print(f"Policy: {output}" if output else "No policy was written; give -o policy.json to keep it.", markup=False)
+
+
+def _interval(found: Validation) -> str:
+    if found.interval is None:
+        return ""
+    low, high = found.interval
+    return f" (90 % bootstrap interval {display.percent(low)} to {display.percent(high)})"
 
 
 def _print_json(adjuster: LogitAdjuster, samples: Samples, output: Path | None) -> None:

@@ -19,7 +19,8 @@ from capri.constraints import ConstraintLike
 from capri.forms import ConfusionEvaluator, ConfusionForm, ErrorFunction, Form
 from capri.objectives import ObjectiveLike
 from capri.posthoc import _kernels
-from capri.posthoc.problem import TOLERANCE, Problem, Vector, Worth, check_direction, tally, tally_confusion
+from capri.posthoc.adjustment import Adjustment, Direction, Vector
+from capri.posthoc.problem import TOLERANCE, Problem, Worth, check_direction, tally, tally_confusion
 
 Interval: TypeAlias = tuple[float, float]
 EVERYWHERE: Interval = (-np.inf, np.inf)
@@ -38,24 +39,24 @@ class Line(NamedTuple):
 # -- from a direction to a line --------------------------------------------------------------------------------------
 
 
-def trace(problem: Problem, m: Vector, l: Vector, h: Vector, g: Vector) -> Line:
-    """Objective and violations along m + t h, l + t g."""
+def trace(problem: Problem, start: Adjustment, direction: Direction) -> Line:
+    """Objective and violations along m + t h, l + t g, where (m, l) is the start and (h, g) the direction."""
     if problem.on_confusion:
-        if h.any():
+        if direction.h.any():
             raise InputError("objectives on the confusion matrix are searched along offsets only; leave Δ alone.")
-        breakpoints, values = _trace_confusions(problem, m, l, g)
+        breakpoints, values = _trace_confusions(problem, start, direction.g)
     else:
-        breakpoints, values = _trace_errors(problem, m, l, h, g)
+        breakpoints, values = _trace_errors(problem, start, direction)
     violations = np.zeros(values.shape[1])
     for row, bound in zip(values[1:], problem.bounds, strict=True):
         violations += np.maximum(0.0, row - bound.limit)
     return Line(breakpoints, values[0], violations)
 
 
-def _trace_errors(problem: Problem, m: Vector, l: Vector, h: Vector, g: Vector) -> tuple[Vector, NDArray[np.float64]]:
+def _trace_errors(problem: Problem, start: Adjustment, direction: Direction) -> tuple[Vector, NDArray[np.float64]]:
     low, high = np.empty(problem.n_samples), np.empty(problem.n_samples)
     with _kernels.threads_for(problem.scores):
-        _kernels.right_intervals(problem.scores, problem.y, m, l, h, g, low, high)
+        _kernels.right_intervals(problem.scores, problem.y, *start, *direction, low, high)
     counts = problem.weight > 0
     starts, ends = np.flatnonzero(counts & np.isfinite(low)), np.flatnonzero(counts & np.isfinite(high))
     times = np.concatenate([low[starts], high[ends]])
@@ -122,15 +123,15 @@ def stack_forms(forms: Sequence[Form]) -> tuple[NDArray[Any], ...]:
     )
 
 
-def _trace_confusions(problem: Problem, m: Vector, l: Vector, g: Vector) -> tuple[Vector, NDArray[np.float64]]:
+def _trace_confusions(problem: Problem, start: Adjustment, g: Vector) -> tuple[Vector, NDArray[np.float64]]:
     order = np.lexsort((np.arange(len(g)), -g))
     sizes = np.empty(problem.n_samples, np.int64)
     with _kernels.threads_for(problem.scores):
-        _kernels.envelope_sizes(problem.scores, order, m, l, g, sizes)
+        _kernels.envelope_sizes(problem.scores, order, *start, g, sizes)
         starts = np.concatenate([[0], np.cumsum(sizes - 1)])
         times, after = np.empty(starts[-1]), np.empty(starts[-1], np.int64)
         first = np.empty(problem.n_samples, np.int64)
-        _kernels.envelope_events(problem.scores, order, m, l, g, starts, times, after, first)
+        _kernels.envelope_events(problem.scores, order, *start, g, starts, times, after, first)
     samples = np.repeat(np.arange(problem.n_samples), sizes - 1)
     before = np.concatenate([[0], after[:-1]])[: len(after)]
     before[starts[:-1][sizes > 1]] = first[sizes > 1]
@@ -271,6 +272,8 @@ def _spread(breakpoints: Vector) -> float:
 class LineSearch:
     """Optimum of a line and the whole step function: values[j] holds between breakpoints[j − 1] and breakpoints[j].
 
+    It speaks of the line, in t; what searches find (`Found`) speaks of the adjustment.
+
     t, value: the optimum, as `predict` gives it. unadjusted: the value at t = 0. feasible: were all constraints met?
     """
 
@@ -313,8 +316,9 @@ def exact_line_search(
     h = check_direction(multiplier_direction, task.n_classes, "multiplier_direction")
     l = check_direction(offsets, task.n_classes, "offsets")
     m = np.ones(task.n_classes) if multipliers is None else check_direction(multipliers, task.n_classes, "multipliers")
-    here, line = task.worth(m, l), trace(task, m, l, h, g)
-    t, there = settle(line, *choose(line, bounds), lambda t: task.worth(m + t * h, l + t * g), bounds)
+    start, way = Adjustment(m, l), Direction(h, g)
+    here, line = task.worth(start), trace(task, start, way)
+    t, there = settle(line, *choose(line, bounds), lambda t: task.worth(start.along(way, t)), bounds)
     if not there.better_than(here):
         t, there = 0.0, here
-    return LineSearch(t, there.value, here.value, there.violation <= TOLERANCE, line.breakpoints, line.values)
+    return LineSearch(t, there.value, here.value, there.feasible, line.breakpoints, line.values)

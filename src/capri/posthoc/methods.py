@@ -1,9 +1,9 @@
-"""Methods: ways to choose (m, l), all configurations of one evaluator.
+"""Methods: ways to choose an adjustment (Δ, l), all configurations of one evaluator.
 
 cap    l = D w, a map of class attributes; with pooling each class may deviate from it
 plain  one free offset (or multiplier, or both) per class (the identity as attributes)
 la     l = τ log π, one number (logit adjustment, tuned)
-cdt    m = (π_max / π)^γ, one number (class-dependent temperatures)
+cdt    Δ = (π_max / π)^γ, one number (class-dependent temperatures)
 vs     both of these, two numbers (vector scaling)
 """
 
@@ -16,10 +16,11 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from capri._checks import InputError
-from capri.attributes import Attributes, difficulty
+from capri.attributes import Attributes, Evidence, frequency, gather
 from capri.dictionary import BASIS, BasisFunction, Dictionary, Scaling, build_dictionary
-from capri.posthoc.pooling import Prior, default_strength, make_feasible, pool_automatically, pooled
-from capri.posthoc.problem import Problem, Vector, Worth
+from capri.posthoc.adjustment import Adjustment, Vector
+from capri.posthoc.pooling import Prior, make_feasible, pool, pool_automatically
+from capri.posthoc.problem import Problem
 from capri.posthoc.search import MULTIPLIER_LIMIT, Found, Space, exact_search
 from capri.posthoc.smooth import minimise_offsets
 
@@ -31,11 +32,11 @@ GAMMAS = np.linspace(0.0, 0.6, 25)  # CDT's exponent; (π_max / π)^γ is capped
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What a method works on. known: attributes that do not depend on the scores; measure_diff: add difficulty."""
+    """What a method works on. evidence: what is known of the classes without the scores; wanted: which attributes."""
 
     problem: Problem
-    known: Mapping[str, Vector]
-    measure_diff: bool = True
+    evidence: Evidence
+    wanted: Literal["auto"] | Sequence[str] = "auto"
     basis: Sequence[str] | Mapping[str, BasisFunction] = tuple(BASIS)
     scaling: Scaling = "whiten"
     parameters: Parameters = "l"
@@ -44,100 +45,79 @@ class Task:
     seed: int = 0
     on_progress: Callable[[], None] = field(default=lambda: None)
 
-    def attributes(self, problem: Problem) -> Attributes:
-        """The attribute table, difficulty measured on these samples."""
-        columns = dict(self.known)
-        if self.measure_diff and "diff" not in columns:  # the user may know it from elsewhere
-            columns["diff"] = difficulty(problem.errors(*problem.neutral), problem.totals)
-        if not columns:
-            raise InputError("no attributes: give class_counts=… for 'freq', or name others.")
-        return Attributes.of(class_names=problem.context.class_names, **columns)
+    def attributes(self, problem: Problem) -> Attributes | None:
+        """The attribute table, difficulty measured on these samples; None where nothing is known of the classes."""
+        measured = replace(self.evidence, errors=problem.errors(problem.neutral), n_samples=problem.totals)
+        return gather(measured, self.wanted, problem.context.class_names)
 
     def dictionary(self, problem: Problem) -> Dictionary:
         """D on these samples; without columns where the attributes are the same for all classes."""
         table = self.attributes(problem)
-        if (table.values == table.values[0]).all():
-            return Dictionary(np.zeros((table.n_classes, 0)), (), self.scaling, np.zeros(0), np.zeros((0, 0)))
+        if table is None or (table.values == table.values[0]).all():
+            return Dictionary(np.zeros((problem.n_classes, 0)), (), self.scaling, np.zeros(0), np.zeros((0, 0)))
         return build_dictionary(table, self.basis, scaling=self.scaling)
 
     def prior(self, problem: Problem) -> Prior:
-        """The prior that D makes, with the line of logit adjustment where frequencies are known."""
-        return Prior(self.dictionary(problem).values, np.log(self.known["freq"]) if "freq" in self.known else None)
+        """The prior that D makes, with the line of logit adjustment where frequencies are known and wanted."""
+        wanted = self.wanted == "auto" or "freq" in self.wanted
+        return Prior(
+            self.dictionary(problem).values,
+            self.log_frequency if wanted and self.evidence.class_counts is not None else None,
+        )
 
     @property
     def log_frequency(self) -> Vector:
         """log π, for methods that need it."""
-        if "freq" not in self.known:
-            raise InputError("this method adjusts by class frequency; give class_counts=… of the training data.")
-        return np.log(self.known["freq"])
+        if self.evidence.class_counts is None:
+            raise InputError(
+                "this method adjusts by class frequency; give {argument} of the training data.", argument="class_counts"
+            )
+        return np.log(frequency(self.evidence.class_counts))
 
 
-@dataclass(frozen=True, eq=False)
-class Tuned:
-    """An adjustment, and how it was found. weights: W by part; path: cross-validated scores where pooling chose."""
-
-    m: Vector
-    l: Vector
-    reason: str
-    lines: int = 0
-    weights: Mapping[str, Vector] = field(default_factory=dict)
-    path: Mapping[str, float] = field(default_factory=dict)
-
-
-def tune(task: Task, method: str = "cap") -> tuple[Tuned, Worth]:
-    """The method's adjustment, or none at all where that is no worse on validation."""
+def tune(task: Task, method: str = "cap") -> Found:
+    """What the method finds, with offsets of mean 0, or no adjustment at all where that is no worse on validation."""
     if method not in METHODS:
         raise InputError(f"method is {method!r}; it must be one of {', '.join(METHODS)}.")
-    tuned = METHODS[method](task)
-    tuned = replace(tuned, l=tuned.l - tuned.l.mean())  # of all equivalent offsets, those with mean 0
-    m, l = task.problem.neutral
-    unadjusted, reached = task.problem.worth(m, l), task.problem.worth(tuned.m, tuned.l)
-    if reached.better_than(unadjusted):
-        return tuned, reached
-    return Tuned(m, l, f"nothing found beats the unadjusted scores ({tuned.reason})", tuned.lines), unadjusted
+    problem, found = task.problem, METHODS[method](task)
+    adjustment = found.adjustment.centred()
+    found = replace(found, adjustment=adjustment, worth=problem.worth(adjustment))
+    unadjusted = problem.worth(problem.neutral)
+    if found.worth.better_than(unadjusted):
+        return found
+    reason = f"nothing found beats the unadjusted scores ({found.reason})"
+    return Found(problem.neutral, unadjusted, reason, found.lines)
 
 
-def _cap(task: Task) -> Tuned:
+def _cap(task: Task) -> Found:
     problem = task.problem  # two classes have one offset, which nothing but the prior's line can move: no pooling
     if task.parameters == "l" and task.pooling is not None and problem.n_classes > 2 and not problem.on_confusion:
         return _cap_pooled(task)
-    D = task.dictionary(problem)
+    prior = task.prior(problem)
     space = Space.of(
-        D.values if task.parameters in ("l", "both") else None,
-        D.values if task.parameters in ("delta", "both") else None,
+        prior.columns if task.parameters in ("l", "both") else None,
+        prior.columns if task.parameters in ("delta", "both") else None,
     )
-    found = exact_search(problem, space, _starts(task, D, space), max_rounds=task.max_rounds, seed=task.seed)
-    cut = space.offsets.shape[1]
-    weights = {"l": found.w[:cut], "delta": found.w[cut:]}
-    return Tuned(found.m, found.l, found.reason, found.lines, {k: w for k, w in weights.items() if len(w)})
+    start = _start(task, prior, space)
+    return exact_search(problem, space, [start], max_rounds=task.max_rounds, seed=task.seed)
 
 
-def _starts(task: Task, D: Dictionary, space: Space) -> list[Vector]:
+def _start(task: Task, prior: Prior, space: Space) -> Vector:
     """Where offsets may move, the tuned line of logit adjustment, or the smooth answer if frequencies are unknown."""
-    start, m = np.zeros(space.size), D.shape[1]
-    if space.offsets.shape[1] == 0:
-        return [start]
-    if "freq" in task.known:
-        tuned = _on_line(task, task.log_frequency)
-        start[:m] = np.linalg.lstsq(D.values, tuned.l - tuned.l.mean(), rcond=None)[0]
+    start, m = np.zeros(space.size), space.offsets.shape[1]
+    if m == 0:
+        return start
+    if prior.line is not None:
+        start[:m] = prior.nearest(_on_line(task, prior.line).adjustment.l)
     else:
-        start[:m] = minimise_offsets(task.problem, D.values, start[:m], max_iterations=15)
-    return [start]
+        start[:m] = minimise_offsets(task.problem, prior.columns, start[:m], max_iterations=15)
+    return start
 
 
-def _cap_pooled(task: Task) -> Tuned:
-    problem, D = task.problem, task.dictionary(task.problem)
+def _cap_pooled(task: Task) -> Found:
     if task.pooling == "auto":
-        chosen = pool_automatically(problem, task.prior, seed=task.seed, on_fold=task.on_progress)
-        l, reason, path = chosen.l, f"cross-validation chose {chosen.choice}", chosen.scores
-    else:
-        strength = _strength(task.pooling)
-        start = D.values @ minimise_offsets(problem, D.values, np.zeros(D.shape[1]))
-        l, path = make_feasible(problem, start, pooled(problem, task.prior(problem), strength, start)), {}
-        reason = f"pooled with λ = {strength:g} (λ₀ is {default_strength(problem):.3g})"
-    shared = D.project(l)
-    w = np.linalg.lstsq(D.values - D.values.mean(axis=0), shared - shared.mean(), rcond=None)[0]
-    return Tuned(np.ones(len(l)), l, reason, 0, {"l": w, "residual": l - shared}, path)
+        return pool_automatically(task.problem, task.prior, seed=task.seed, on_fold=task.on_progress)
+    return pool(task.problem, task.prior(task.problem), _strength(task.pooling))
 
 
 def _strength(pooling: object) -> float:
@@ -146,28 +126,26 @@ def _strength(pooling: object) -> float:
     raise InputError(f"pooling is {pooling!r}; it must be 'auto', None, or a positive λ.")
 
 
-def _plain(task: Task) -> Tuned:
-    n, both = task.problem.n_classes, task.parameters == "both"
+def _plain(task: Task) -> Found:
+    problem, n, both = task.problem, task.problem.n_classes, task.parameters == "both"
+    free = np.eye(n)
     l = np.zeros(n)
     if task.parameters != "delta":
-        l = minimise_offsets(task.problem, np.eye(n), l, max_iterations=60)
+        l = minimise_offsets(problem, free, l, max_iterations=60)
     if task.parameters == "l":
-        l = make_feasible(task.problem, np.zeros(n), l)
-        return Tuned(np.ones(n), l, "smooth search of one offset per class", 0, {"l": l})
-    space = Space.of(np.eye(n) if both else None, np.eye(n))
+        found = make_feasible(problem, problem.neutral, Adjustment.offsets(l))
+        return Found(found, problem.worth(found), "smooth search of one offset per class", weights={"l": found.l})
     start = np.concatenate([l[: n * both], np.zeros(n)])
-    found = exact_search(task.problem, space, [start], max_rounds=1, seed=task.seed)
-    weights = {"l": found.w[:-n], "delta": found.w[-n:]}
-    return Tuned(found.m, found.l, found.reason, found.lines, {k: w for k, w in weights.items() if len(w)})
+    return exact_search(problem, Space.of(free if both else None, free), [start], max_rounds=1, seed=task.seed)
 
 
 def _on_line(task: Task, direction: Vector) -> Found:
     return exact_search(task.problem, Space.of(direction[:, None]), max_rounds=task.max_rounds, seed=task.seed)
 
 
-def _la(task: Task) -> Tuned:
+def _la(task: Task) -> Found:
     found = _on_line(task, task.log_frequency)
-    return Tuned(found.m, found.l, f"τ = {found.w[0]:.4g}", found.lines, {"l": found.w})
+    return replace(found, reason=f"τ = {found.weights['l'][0]:.4g}")
 
 
 def _temperatures(task: Task, gamma: float) -> Vector:
@@ -175,24 +153,23 @@ def _temperatures(task: Task, gamma: float) -> Vector:
     return np.minimum(ratio, MULTIPLIER_LIMIT)
 
 
-def _cdt(task: Task) -> Tuned:
-    worth = {g: task.problem.worth(_temperatures(task, g), np.zeros(task.problem.n_classes)) for g in GAMMAS.tolist()}
+def _cdt(task: Task) -> Found:
+    choices = {g: Adjustment.multipliers(_temperatures(task, g)) for g in GAMMAS.tolist()}
+    worth = {g: task.problem.worth(choice) for g, choice in choices.items()}
     gamma = min(worth, key=lambda g: (worth[g], g))
-    return Tuned(_temperatures(task, gamma), np.zeros(task.problem.n_classes), f"γ = {gamma:.3g}")
+    return Found(choices[gamma], worth[gamma], f"γ = {gamma:.3g}")
 
 
-def _vs(task: Task) -> Tuned:
+def _vs(task: Task) -> Found:
     """γ on a grid, τ exactly for each: multipliers are a curve in γ, offsets a line in τ."""
-    direction = task.log_frequency
-    best: tuple[Worth, float, Tuned] | None = None
+    best: Found | None = None
     for gamma in GAMMAS[::2].tolist():
-        m = _temperatures(task, gamma)
-        found = exact_search(task.problem, Space.of(direction[:, None], base=m), max_rounds=3)
-        if best is None or found.worth.better_than(best[0]):
-            tuned = Tuned(m, found.l, f"γ = {gamma:.3g}, τ = {found.w[0]:.4g}", found.lines)
-            best = (found.worth, gamma, tuned)
+        space = Space.of(task.log_frequency[:, None], base=_temperatures(task, gamma))
+        found = exact_search(task.problem, space, max_rounds=3)
+        if best is None or found.worth.better_than(best.worth):
+            best = replace(found, reason=f"γ = {gamma:.3g}, τ = {found.weights['l'][0]:.4g}")
     assert best is not None
-    return best[2]
+    return best
 
 
-METHODS: dict[str, Callable[[Task], Tuned]] = {"cap": _cap, "plain": _plain, "la": _la, "cdt": _cdt, "vs": _vs}
+METHODS: dict[str, Callable[[Task], Found]] = {"cap": _cap, "plain": _plain, "la": _la, "cdt": _cdt, "vs": _vs}

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from capri.posthoc.adjustment import Adjustment, Vector
 from capri.posthoc.line import choose, settle, trace
-from capri.posthoc.problem import TOLERANCE, Problem, Vector, tally
-from capri.posthoc.search import Space, exact_search
+from capri.posthoc.problem import Problem, tally
+from capri.posthoc.search import Found, Space, exact_search
 from capri.posthoc.smooth import median_margin, minimise_offsets
 
 UNIT = 20.0  # λ₀ times samples per class; reproduction/benchmarks/heldout.py compares
@@ -45,30 +46,40 @@ class Prior:
         basis = np.column_stack([np.ones(len(self.columns)), self.columns])
         return np.eye(len(basis)) - basis @ np.linalg.pinv(basis)
 
+    def nearest(self, l: Vector) -> Vector:
+        """w with D w nearest to these offsets, of mean 0."""
+        return np.asarray(np.linalg.lstsq(self.columns, l - l.mean(), rcond=None)[0])
 
-def path(problem: Problem, prior: Prior, strength: float, seed: int = 0) -> Iterator[tuple[str, Vector]]:
-    """Offsets l of every candidate, from the most to the least constrained, each started from the one before."""
+    def weights(self, l: Vector) -> dict[str, Vector]:
+        """w and r of l = D w + r, up to a common shift."""
+        basis = np.column_stack([np.ones(len(self.columns)), self.columns])
+        w = np.linalg.lstsq(basis, l, rcond=None)[0]
+        return {"l": w[1:], "residual": l - basis @ w}
+
+
+def path(problem: Problem, prior: Prior, strength: float, seed: int = 0) -> Iterator[tuple[str, Adjustment]]:
+    """Every candidate, from the most to the least constrained, each started from the one before."""
     w = np.zeros(prior.columns.shape[1])
     if prior.line is not None:
-        line = exact_search(problem, Space.of(prior.line[:, None]), seed=seed).l
+        line = exact_search(problem, Space.of(prior.line[:, None]), seed=seed).adjustment
         yield "line", line
-        w = np.linalg.lstsq(prior.columns, line - line.mean(), rcond=None)[0]
-    safe = exact_search(problem, Space.of(prior.columns), [w], max_rounds=4, seed=seed).l
+        w = prior.nearest(line.l)
+    safe = exact_search(problem, Space.of(prior.columns), [w], max_rounds=4, seed=seed).adjustment
     yield "prior", safe
     l = prior.columns @ minimise_offsets(problem, prior.columns, w)
     for factor in FACTORS:
         l = pooled(problem, prior, factor * strength, l)
-        yield f"{factor:g} λ₀", make_feasible(problem, safe, l)
+        yield f"{factor:g} λ₀", make_feasible(problem, safe, Adjustment.offsets(l))
 
 
-def make_feasible(problem: Problem, safe: Vector, l: Vector) -> Vector:
-    """l, or if it violates a constraint (soft errors are not errors) the best point on the way there from `safe`."""
-    one, none = np.ones(problem.n_classes), np.zeros(problem.n_classes)
-    if problem.worth(one, l).violation <= TOLERANCE:
-        return l
-    line, way = trace(problem, one, safe, none, l - safe), (0.0, 1.0)
-    t, _ = settle(line, *choose(line, way), lambda t: problem.worth(one, safe + t * (l - safe)), way)
-    return safe + t * (l - safe)
+def make_feasible(problem: Problem, safe: Adjustment, wanted: Adjustment) -> Adjustment:
+    """What is wanted, or if that violates a constraint (soft errors are not errors) the best on the way from `safe`."""
+    if problem.worth(wanted).feasible:
+        return wanted
+    direction, way = safe.towards(wanted), (0.0, 1.0)
+    line = trace(problem, safe, direction)
+    t, _ = settle(line, *choose(line, way), lambda t: problem.worth(safe.along(direction, t)), way)
+    return safe.along(direction, t)
 
 
 def pooled(problem: Problem, prior: Prior, strength: float, start: Vector) -> Vector:
@@ -78,13 +89,13 @@ def pooled(problem: Problem, prior: Prior, strength: float, start: Vector) -> Ve
     return minimise_offsets(problem, np.eye(n), start, penalty=penalty)
 
 
-@dataclass(frozen=True, eq=False)
-class Pooled:
-    """The candidate chosen, its offsets, and the cross-validated objective of each (violations added)."""
-
-    choice: str
-    l: Vector
-    scores: Mapping[str, float]
+def pool(problem: Problem, prior: Prior, strength: float) -> Found:
+    """The offsets of a given λ, within the constraints."""
+    start = prior.columns @ minimise_offsets(problem, prior.columns, np.zeros(prior.columns.shape[1]))
+    free = pooled(problem, prior, strength, start)
+    found = make_feasible(problem, Adjustment.offsets(start), Adjustment.offsets(free))
+    reason = f"pooled with λ = {strength:g} (λ₀ is {default_strength(problem):.3g})"
+    return Found(found, problem.worth(found), reason, weights=prior.weights(found.l))
 
 
 def pool_automatically(
@@ -94,10 +105,11 @@ def pool_automatically(
     seed: int = 0,
     folds: int = FOLDS,
     on_fold: Callable[[], None] = lambda: None,
-) -> Pooled:
+) -> Found:
     """Choose among the candidates of `path` by cross-validation, then refit on everything.
 
-    The prior of each fold is made from that fold's fitting part alone, since difficulty is measured on it.
+    The prior of each fold is made from that fold's fitting part alone, since difficulty is measured on it. The path of
+    what is found holds the cross-validated objective of each candidate (violations added).
     """
     assignment = stratified_folds(problem.y, folds, seed)
     strength = default_strength(problem)
@@ -105,14 +117,20 @@ def pool_automatically(
     for fold in range(folds):
         held = np.flatnonzero(assignment == fold)
         fitting = problem.subset(assignment != fold)
-        for name, l in path(fitting, prior_of(fitting), strength, seed):
+        for name, candidate in path(fitting, prior_of(fitting), strength, seed):
             judged = right.setdefault(name, np.zeros(problem.n_samples, bool))
-            judged[held] = (problem.predict(np.ones(problem.n_classes), l) == problem.y)[held]
+            judged[held] = (problem.predict(candidate) == problem.y)[held]
         on_fold()
     resampled = _resampled(problem, right, seed)
-    choice = _choose(resampled)
-    l = next(l for name, l in path(problem, prior_of(problem), strength, seed) if name == choice)
-    return Pooled(choice, l, {name: float(v.mean()) for name, v in resampled.items()})
+    choice, prior = _choose(resampled), prior_of(problem)
+    found = next(candidate for name, candidate in path(problem, prior, strength, seed) if name == choice)
+    return Found(
+        found,
+        problem.worth(found),
+        f"cross-validation chose {choice}",
+        weights=prior.weights(found.l),
+        path={name: float(v.mean()) for name, v in resampled.items()},
+    )
 
 
 def _choose(resampled: Mapping[str, Vector], default: str = "1 λ₀") -> str:

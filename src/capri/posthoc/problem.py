@@ -1,7 +1,7 @@
 """The tuning problem: scores, labels, an objective and constraints, and what any adjustment is worth.
 
-Nothing here knows how a strategy is parametrised. All methods and searches ask the same questions: what is (m, l)
-worth, and what happens along a line of (m, l)?
+Nothing here knows how an adjustment is parametrised. All methods and searches ask the same questions: what is it worth,
+and what happens along a line of adjustments?
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,11 +20,10 @@ from capri.errors import Absent, resolve_absent
 from capri.forms import ClassContext, ConfusionEvaluator, Evaluator, on_confusion
 from capri.objectives import ObjectiveLike, as_objective
 from capri.posthoc import _kernels
+from capri.posthoc.adjustment import Adjustment, Vector
 
-Vector: TypeAlias = NDArray[np.float64]
-
-#: Differences below this are rounding.
-TOLERANCE = 1e-12
+TOLERANCE = 1e-12  # smaller differences between two worths are rounding
+ROUNDING = 1e-9  # of sums over many samples; one sample too many is a larger violation than that
 
 
 def tally(classes: NDArray[np.int64], amounts: Vector, n_classes: int) -> Vector:
@@ -45,6 +44,11 @@ class Worth(NamedTuple):
     violation: float
     value: float
 
+    @property
+    def feasible(self) -> bool:
+        """Are all constraints met?"""
+        return self.violation <= ROUNDING
+
     def better_than(self, other: Worth) -> bool:
         """Strictly better, beyond rounding."""
         if abs(self.violation - other.violation) > TOLERANCE:
@@ -62,7 +66,7 @@ class Bound:
 
 
 class Problem:
-    """Scores (n_samples, K) with labels, and an objective to lower by adjusting them to m∘scores − l."""
+    """Scores (n_samples, K) with labels, and an objective to lower by adjusting them to Δ∘scores − l."""
 
     def __init__(
         self,
@@ -98,7 +102,7 @@ class Problem:
     @cached_property
     def bounds(self) -> list[Bound]:
         """The constraints, with their limits on these data."""
-        confusion = self.confusion(*self.neutral)
+        confusion = self.confusion(self.neutral)
         bounds = []
         for constraint in self.constraints:
             evaluator = constraint.objective.on(self.context)
@@ -116,33 +120,33 @@ class Problem:
         return any(isinstance(e, ConfusionEvaluator) for e in self.evaluators)
 
     @property
-    def neutral(self) -> tuple[Vector, Vector]:
-        """(m, l) that change nothing."""
-        return np.ones(self.n_classes), np.zeros(self.n_classes)
+    def neutral(self) -> Adjustment:
+        """The adjustment that changes nothing."""
+        return Adjustment.neutral(self.n_classes)
 
     # -- what an adjustment is worth ---------------------------------------------------------------------------------
 
-    def predict(self, m: Vector, l: Vector) -> NDArray[np.int64]:
-        """argmax of m∘scores − l."""
+    def predict(self, adjustment: Adjustment) -> NDArray[np.int64]:
+        """argmax of Δ∘scores − l."""
         predictions = np.empty(self.n_samples, np.int64)
         with _kernels.threads_for(self.scores):
-            _kernels.predict(self.scores, m, l, predictions)
+            _kernels.predict(self.scores, *adjustment, predictions)
         return predictions
 
-    def confusion(self, m: Vector, l: Vector) -> NDArray[np.float64]:
+    def confusion(self, adjustment: Adjustment) -> NDArray[np.float64]:
         """Confusion matrix (weights) of an adjustment."""
-        return tally_confusion(self.y, self.predict(m, l), self.weight, self.n_classes)
+        return tally_confusion(self.y, self.predict(adjustment), self.weight, self.n_classes)
 
-    def errors(self, m: Vector, l: Vector) -> Vector:
+    def errors(self, adjustment: Adjustment) -> Vector:
         """Class errors of an adjustment; NaN for absent classes."""
-        wrong = tally(self.y, self.steps * (self.predict(m, l) != self.y), self.n_classes)
+        wrong = tally(self.y, self.steps * (self.predict(adjustment) != self.y), self.n_classes)
         return np.where(self.present, np.minimum(wrong, 1.0), np.nan)
 
-    def worth(self, m: Vector, l: Vector) -> Worth:
+    def worth(self, adjustment: Adjustment) -> Worth:
         """Violation and objective of an adjustment, exactly as `predict` gives them."""
         if not self.on_confusion:
-            return self.worth_of_errors(self.errors(m, l)[self.present])
-        confusion = self.confusion(m, l)
+            return self.worth_of_errors(self.errors(adjustment)[self.present])
+        confusion = self.confusion(adjustment)
         return self._judge([on_confusion(e, confusion) for e in self.evaluators])
 
     def worth_of_errors(self, errors: Vector) -> Worth:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from capri.posthoc.adjustment import Adjustment, Direction, Vector
 from capri.posthoc.line import EVERYWHERE, Interval, choose, settle, trace
-from capri.posthoc.problem import Problem, Vector, Worth
+from capri.posthoc.problem import Problem, Worth
 
 MULTIPLIER_LIMIT = 5.0  # 1/5 ≤ Δ_k ≤ 5: post-hoc multipliers stretch logits without end if nothing stops them
 
@@ -44,15 +45,20 @@ class Space:
         """Number of directions."""
         return self.offsets.shape[1] + self.multipliers.shape[1]
 
-    def adjustment(self, w: Vector) -> tuple[Vector, Vector]:
-        """(m, l) at w = (w_l, w_Δ)."""
-        cut = self.offsets.shape[1]
-        return self.base + _combine(self.multipliers, w[cut:]), _combine(self.offsets, w[:cut])
+    def adjustment(self, w: Vector) -> Adjustment:
+        """The adjustment at w = (w_l, w_Δ)."""
+        h, l = self.direction(w)
+        return Adjustment(self.base + h, l)
 
-    def direction(self, w: Vector) -> tuple[Vector, Vector]:
-        """(h, g) of a step along w."""
+    def direction(self, w: Vector) -> Direction:
+        """The direction of a step along w."""
         cut = self.offsets.shape[1]
-        return _combine(self.multipliers, w[cut:]), _combine(self.offsets, w[:cut])
+        return Direction(_combine(self.multipliers, w[cut:]), _combine(self.offsets, w[:cut]))
+
+    def weights(self, w: Vector) -> dict[str, Vector]:
+        """w by part, those parts that may move."""
+        cut = self.offsets.shape[1]
+        return {name: part for name, part in (("l", w[:cut]), ("delta", w[cut:])) if len(part)}
 
 
 def _combine(columns: NDArray[np.float64], w: Vector) -> Vector:
@@ -62,14 +68,18 @@ def _combine(columns: NDArray[np.float64], w: Vector) -> Vector:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Where a search ended: w, the adjustment (m, l), its worth, how many lines it took and why it stopped."""
+    """What a search, a method or pooling found: an adjustment, its worth, and how it was found.
 
-    w: Vector
-    m: Vector
-    l: Vector
+    reason: why the search stopped, or what was chosen. lines: exact lines taken. weights: W by part ("l", "delta", and
+    "residual" with pooling). path: cross-validated scores of the poolings, where they were compared.
+    """
+
+    adjustment: Adjustment
     worth: Worth
-    lines: int
     reason: str
+    lines: int = 0
+    weights: Mapping[str, Vector] = field(default_factory=dict)
+    path: Mapping[str, float] = field(default_factory=dict)
 
 
 def exact_search(
@@ -98,7 +108,7 @@ def _descend(
     rng: np.random.Generator,
 ) -> Found:
     w = start.astype(np.float64)
-    worth = problem.worth(*space.adjustment(w))
+    worth = problem.worth(space.adjustment(w))
     lines, reason = 0, f"{max_rounds} rounds done"
     for _ in range(max_rounds):
         before = w.copy()
@@ -110,7 +120,7 @@ def _descend(
             break
         w, worth = line_step(problem, space, w, worth, w - before)  # on along the whole round's step
         lines += 1
-    return Found(w, *space.adjustment(w), worth, lines, reason)
+    return Found(space.adjustment(w), worth, reason, lines, space.weights(w))
 
 
 def _round(size: int, rng: np.random.Generator) -> Iterator[Vector]:
@@ -128,13 +138,12 @@ def line_step(
     step: Vector,
 ) -> tuple[Vector, Worth]:
     """One exact line search from w along `step`; w moves only if `predict` agrees that it is better."""
-    m, l = space.adjustment(w)
-    h, g = space.direction(step)
-    line, limits = trace(problem, m, l, h, g), _limits(m, h)
+    start, direction = space.adjustment(w), space.direction(step)
+    line, limits = trace(problem, start, direction), _limits(start.delta, direction.h)
     t, promised = choose(line, limits)
     if not promised.better_than(worth):
         return w, worth
-    t, reached = settle(line, t, promised, lambda t: problem.worth(*space.adjustment(w + t * step)), limits)
+    t, reached = settle(line, t, promised, lambda t: problem.worth(space.adjustment(w + t * step)), limits)
     there = w + t * step
     return (there, reached) if reached.better_than(worth) else (w, worth)
 

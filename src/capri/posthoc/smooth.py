@@ -1,6 +1,6 @@
 """The smooth search: surrogate objectives on soft class errors, with analytic gradients, in plain NumPy.
 
-    soft Err_k = mean over class k of 1 − softmax(s·(m∘o − l))_y,    R(soft Err) → gradient in l or m by the chain rule
+    soft Err_k = mean over class k of 1 − softmax(s·(Δ∘o − l))_y,    R(soft Err) → gradient in l or Δ by the chain rule
 
 It is the paper's own way of tuning (`first_order`, with its history), and by L-BFGS it serves the many free offsets of
 partial pooling. The sharpness s fits the softmax to the scores: where margins are small against 1, soft errors are far
@@ -22,7 +22,8 @@ from threadpoolctl import ThreadpoolController
 from capri.forms import ErrorEvaluator, ErrorFunction, Form
 from capri.objectives import balanced
 from capri.posthoc._kernels import SQUARINGS, soft_errors
-from capri.posthoc.problem import Problem, Vector
+from capri.posthoc.adjustment import Adjustment, Vector
+from capri.posthoc.problem import Problem
 
 Part: TypeAlias = Literal["l", "delta"]
 HINGE = 100.0  # weight of a squared violation
@@ -43,15 +44,15 @@ def median_margin(problem: Problem, at_most: int = 2000) -> float:
 class Smooth(Protocol):
     """What descent needs of a loss on a problem's scores."""
 
-    def at(self, m: Vector, l: Vector) -> float:
+    def at(self, adjustment: Adjustment) -> float:
         """Its value."""
 
-    def gradient(self, m: Vector, l: Vector, of: Part = "l") -> tuple[float, Vector]:
+    def gradient(self, adjustment: Adjustment, of: Part = "l") -> tuple[float, Vector]:
         """Its value, and its gradient in the offsets or the multipliers."""
 
 
 class Surrogate:
-    """R(soft errors) plus a hinge on violated constraints, as a function of (m, l), with its gradient."""
+    """R(soft errors) plus a hinge on violated constraints, as a function of the adjustment, with its gradient."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -59,9 +60,9 @@ class Surrogate:
         self.objective = _with_gradient(problem)
         self.limits = self._soft_limits()
 
-    def errors(self, m: Vector, l: Vector) -> Vector:
+    def errors(self, adjustment: Adjustment) -> Vector:
         """Soft errors of the present classes."""
-        return self._errors_and_slopes(m, l, by_scale=False)[0]
+        return self._errors_and_slopes(adjustment, by_scale=False)[0]
 
     def value(self, errors: Vector) -> tuple[float, Vector]:
         """The surrogate and its gradient in the soft errors."""
@@ -72,27 +73,27 @@ class Surrogate:
             value, slope = value + HINGE * excess**2, slope + 2 * HINGE * excess * direction
         return value, slope
 
-    def at(self, m: Vector, l: Vector) -> float:
+    def at(self, adjustment: Adjustment) -> float:
         """The surrogate."""
-        return self.value(self.errors(m, l))[0]
+        return self.value(self.errors(adjustment))[0]
 
-    def gradient(self, m: Vector, l: Vector, of: Part = "l") -> tuple[float, Vector]:
+    def gradient(self, adjustment: Adjustment, of: Part = "l") -> tuple[float, Vector]:
         """Value, and gradient in the offsets or the multipliers, in one pass over the scores.
 
         How the errors weigh is known when all are summed. So each class's derivatives are summed by themselves, (K, K),
         and weighed at the end.
         """
-        errors, slopes = self._errors_and_slopes(m, l, by_scale=of == "delta")
+        errors, slopes = self._errors_and_slopes(adjustment, by_scale=of == "delta")
         value, direction = self.value(errors)
         gradient = self.sharpness * (direction @ slopes)
         return value, gradient if of == "delta" else -gradient
 
-    def _errors_and_slopes(self, m: Vector, l: Vector, *, by_scale: bool) -> tuple[Vector, NDArray[np.float64]]:
+    def _errors_and_slopes(self, adjustment: Adjustment, *, by_scale: bool) -> tuple[Vector, NDArray[np.float64]]:
         """Soft errors of the present classes, and the derivatives of each by the adjusted scores or the multipliers."""
         at, n = self.problem, self.problem.n_classes
         errors, slopes = np.zeros(n), np.zeros((n, n))
         unit, dtype = self.sharpness / 2**SQUARINGS, at.scores.dtype
-        scale, shift = (unit * m).astype(dtype), (unit * l).astype(dtype)
+        scale, shift = (unit * adjustment.delta).astype(dtype), (unit * adjustment.l).astype(dtype)
         soft_errors(at.scores, at.y, at.steps, scale, shift, by_scale, errors, slopes)
         return errors[at.present], slopes[at.present]
 
@@ -101,8 +102,8 @@ class Surrogate:
         pairs = [(b.evaluator, b.limit) for b in self.problem.bounds if isinstance(b.evaluator, Form | ErrorFunction)]
         if not pairs:
             return []
-        m, l = self.problem.neutral
-        hard, soft = self.problem.errors(m, l)[self.problem.present], self.errors(m, l)
+        neutral = self.problem.neutral
+        hard, soft = self.problem.errors(neutral)[self.problem.present], self.errors(neutral)
         return [(e, limit + e.smooth(soft)[0] - e(hard)) for e, limit in pairs]
 
 
@@ -131,10 +132,9 @@ def minimise_offsets(
     if basis.shape[1] == 0:
         return start
     surrogate = Surrogate(problem)
-    ones = np.ones(problem.n_classes)
 
     def function(theta: Vector) -> tuple[float, Vector]:
-        value, slope = surrogate.gradient(ones, basis @ theta)
+        value, slope = surrogate.gradient(Adjustment.offsets(basis @ theta))
         gradient = basis.T @ slope
         if penalty is not None:
             rest = penalty @ theta
@@ -149,7 +149,10 @@ def minimise_offsets(
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """A first-order run: the weights w found and, for every step, loss and true objective, (steps, 2)."""
+    """A first-order run: the weights w at its end and, for every step, loss and true objective, (steps, 2).
+
+    It is the way that counts here, for the paper's figures; what is found at the end is not compared with anything.
+    """
 
     w: Vector
     history: NDArray[np.float64]
@@ -176,9 +179,9 @@ def first_order(
     history = np.empty((steps, 2))
     for step in range(steps):
         x = basis @ w
-        m, l = (np.exp(x), np.zeros(len(x))) if of == "delta" else (np.ones(len(x)), x)
-        _, slope = descended.gradient(m, l, of)
-        history[step] = outlook.at(m, l), seen.worth(m, l).value
-        velocity = momentum * velocity - rate * (basis.T @ (slope * m if of == "delta" else slope))
+        here = Adjustment.multipliers(np.exp(x)) if of == "delta" else Adjustment.offsets(x)
+        _, slope = descended.gradient(here, of)
+        history[step] = outlook.at(here), seen.worth(here).value
+        velocity = momentum * velocity - rate * (basis.T @ (slope * here.delta if of == "delta" else slope))
         w = w + velocity
     return Descent(w, history)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from capri.evaluation import STANDARD, evaluate_confusion
 from capri.forms import on_confusion
 from capri.policy import Validation
-from capri.posthoc.problem import Problem, Vector, tally_confusion
+from capri.posthoc.adjustment import Adjustment, Vector
+from capri.posthoc.problem import Problem, tally_confusion
 
 THIN = 5  # fewer validation samples than this per class are worth a warning
 DEGENERATE = 0.5  # so is predicting fewer than this share of the classes that were predicted before
@@ -24,13 +25,13 @@ class DegenerateWarning(UserWarning):
     """Tuning collapsed predictions onto few classes."""
 
 
-def validate(problem: Problem, m: Vector, l: Vector, *, resamples: int = 200, seed: int = 0) -> Validation:
+def validate(problem: Problem, adjustment: Adjustment, *, resamples: int = 200, seed: int = 0) -> Validation:
     """Before and after, on the problem's own samples."""
     names = dict.fromkeys([*STANDARD, problem.objective_spec.name])
     chosen = [problem.objective_spec if n == problem.objective_spec.name else n for n in names]
     context = {"weights": problem.context.weights, "groups": problem.context.groups}
     context["train_counts"] = problem.context.train_counts
-    first, second = problem.predict(*problem.neutral), problem.predict(m, l)
+    first, second = problem.predict(problem.neutral), problem.predict(adjustment)
     figures = []
     for predictions in (first, second):
         confusion = tally_confusion(problem.y, predictions, problem.weight, problem.n_classes)
@@ -47,12 +48,12 @@ def validate(problem: Problem, m: Vector, l: Vector, *, resamples: int = 200, se
         objective=name,
         before=before,
         after=after,
-        errors_before=_listed(problem.errors(*problem.neutral)),
-        errors_after=_listed(problem.errors(m, l)),
+        errors_before=_listed(problem.errors(problem.neutral)),
+        errors_after=_listed(problem.errors(adjustment)),
         samples=problem.totals.tolist(),
         improvement=before[name] - after[name],
         interval=_interval(problem, first, second, before[name] - after[name], resamples, seed),
-        feasible=problem.worth(m, l).violation <= 1e-9,
+        feasible=problem.worth(adjustment).feasible,
     )
 
 
@@ -67,8 +68,10 @@ def _interval(
     improvement: float,
     resamples: int,
     seed: int,
-) -> tuple[float, float]:
-    """90 % interval of the improvement, over resamples within classes."""
+) -> tuple[float, float] | None:
+    """90 % interval of the improvement, over resamples within classes; None without any."""
+    if resamples == 0:
+        return None
     rng = np.random.default_rng(seed)
     members = problem.members()
     gains = np.empty(resamples)
@@ -101,9 +104,9 @@ def warn_if_thin(problem: Problem) -> None:
         )
 
 
-def warn_if_degenerate(problem: Problem, m: Vector, l: Vector) -> None:
+def warn_if_degenerate(problem: Problem, adjustment: Adjustment) -> None:
     """Speak up when tuning answers with very few classes, as the spread alone invites (all errors alike: all wrong)."""
-    before, after = len(np.unique(problem.predict(*problem.neutral))), len(np.unique(problem.predict(m, l)))
+    before, after = (len(np.unique(problem.predict(a))) for a in (problem.neutral, adjustment))
     if after < DEGENERATE * before:
         warnings.warn(
             f"after tuning {problem.objective_spec} only {after} classes are ever predicted (before: {before}). "

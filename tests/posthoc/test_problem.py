@@ -1,0 +1,66 @@
+"""What an adjustment is worth, exactly as argmax sees it."""
+
+import numpy as np
+import pytest
+
+from capri.posthoc.adjustment import Adjustment
+from capri.posthoc.line import trace
+from capri.posthoc.problem import Problem, Worth
+
+
+def test_worth_compares_by_violation_first_and_beyond_rounding():
+    assert Worth(0.0, 0.9).better_than(Worth(0.1, 0.1))
+    assert Worth(0.0, 0.1).better_than(Worth(0.0, 0.2))
+    assert Worth(1e-14, 0.1).better_than(Worth(0.0, 0.2))
+    assert not Worth(0.0, 0.2 - 1e-14).better_than(Worth(0.0, 0.2))
+    assert not Worth(0.2, 0.0).better_than(Worth(0.1, 1.0))
+
+
+def test_a_violation_is_one_beyond_rounding(tail_of):
+    assert Worth(0.0, 0.5).feasible
+    assert Worth(1e-11, 0.5).feasible
+    assert not Worth(1e-6, 0.5).feasible
+    tail = tail_of(n_classes=3, per_class=20_001)
+    problem = Problem(tail.scores, tail.y, constraints=[f"err[{k}] <= baseline" for k in range(3)])
+    worth = problem.worth(problem.neutral)
+    assert 0 < worth.violation  # so many shares do not sum to what their count is
+    assert worth.feasible
+
+
+class TestProblem:
+    def test_errors_and_worth_are_those_of_argmax(self, tail):
+        problem = Problem(tail.scores, tail.y, "worst", constraints=["plain <= 0.1"])
+        m, l = np.linspace(0.5, 2, 5), np.linspace(-1, 1, 5)
+        wrong = (tail.scores * m - l).argmax(axis=1) != tail.y
+        errors = np.bincount(tail.y, weights=wrong) / np.bincount(tail.y)
+        np.testing.assert_allclose(problem.errors(Adjustment(m, l)), errors)
+        assert problem.worth(Adjustment(m, l)) == pytest.approx((errors.mean() - 0.1, errors.max()))
+
+    def test_the_unit_of_sample_weights_does_not_matter(self, tail, rng):
+        weight = rng.uniform(0.5, 2, len(tail.y))
+        adjustment = Adjustment.offsets(np.log(tail.counts))
+        errors = [Problem(tail.scores, tail.y, sample_weight=u * weight).errors(adjustment) for u in (1, 1e-20)]
+        np.testing.assert_allclose(*errors)
+
+    @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", ">f8", "longdouble"])
+    def test_scores_keep_their_precision(self, tail, dtype):
+        scores = tail.scores.astype(dtype)
+        kept = Problem(scores, tail.y).scores
+        assert kept.dtype in (np.float32, np.float64)
+        np.testing.assert_array_equal(kept, scores.astype(np.float64))
+
+    def test_float32_scores_are_not_copied(self, tail):
+        scores = tail.scores.astype(np.float32)
+        assert np.shares_memory(Problem(scores, tail.y).scores, scores)
+
+    def test_a_subset_is_the_problem_of_its_rows(self, tail):
+        rows = np.arange(len(tail.y)) % 3 == 0
+        whole = Problem(tail.scores, tail.y, "mix:0.5", constraints=["plain <= baseline"])
+        part = whole.subset(rows)
+        assert part.scores is whole.scores
+        alone = Problem(tail.scores[rows], tail.y[rows], "mix:0.5", constraints=["plain <= baseline"])
+        start = Adjustment.offsets(np.log(tail.counts))
+        assert part.worth(start) == pytest.approx(alone.worth(start))
+        assert [b.limit for b in part.bounds] == pytest.approx([b.limit for b in alone.bounds])
+        back = start.towards(part.neutral)
+        np.testing.assert_allclose(trace(part, start, back).values, trace(alone, start, back).values)
