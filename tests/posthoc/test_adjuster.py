@@ -274,7 +274,9 @@ class TestConstraints:
 
 class TestAttributes:
     def test_balanced_labels_say_nothing_of_training_frequencies(self, tail):
-        with pytest.warns(FrequencyWarning, match="class_counts"):
+        with pytest.warns(
+            FrequencyWarning, match=r"nearly balanced, so training frequencies are unknown; give class_counts=…"
+        ):
             adjuster = LogitAdjuster().fit(tail.scores, tail.y)
         assert set(adjuster.policy_.attributes) == {"diff"}
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from capri._checks import InputError, Ints
+from capri.attributes import UNKNOWN_FREQUENCIES, counts_in
 from capri.errors import Absent
 from capri.evaluation import evaluate
 from capri.policy import ScoreKind
@@ -89,16 +90,12 @@ def check_holdout(share: float) -> None:
 
 def possible_rows(setting: Setting, rows: Sequence[str]) -> list[str]:
     """Without the methods that need training frequencies, where these are unknown, with a warning that names them."""
-    from capri.posthoc.adjuster import NEARLY_BALANCED
-
-    counts = np.bincount(setting.labels, minlength=len(setting.class_names))
-    if setting.class_counts is not None or counts.max() >= NEARLY_BALANCED * counts.min():
+    known = setting.class_counts is not None or counts_in(setting.labels, len(setting.class_names)) is not None
+    if known:
         return list(rows)
     dropped = [row for row in rows if row in NEED_FREQUENCY]
     if dropped:
-        warnings.warn(
-            f"{', '.join(dropped)} left out: training frequencies are unknown; give class_counts=….", stacklevel=2
-        )
+        warnings.warn(f"{', '.join(dropped)} left out: {UNKNOWN_FREQUENCIES}.", stacklevel=2)
     return [row for row in rows if row not in dropped]
 
 

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from capri._checks import InputError, check_counts, check_scores, check_vector
 from capri._provenance import data_digest
-from capri.attributes import frequency, importance
+from capri.attributes import UNKNOWN_FREQUENCIES, counts_in, frequency, importance
 from capri.constraints import ConstraintLike, as_constraint
 from capri.dictionary import BASIS, BasisFunction, Scaling
 from capri.errors import Absent
@@ -27,7 +27,6 @@ from capri.strategy import Strategy
 
 #: The spread alone is best when all classes are equally bad: it is tuned under this constraint unless told otherwise.
 SPREAD_GUARD = "balanced <= baseline"
-NEARLY_BALANCED = 1.5  # largest over smallest class: below it, labels say nothing of training frequencies
 
 
 class FrequencyWarning(UserWarning):
@@ -240,16 +239,15 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             return check_counts(class_counts, problem.n_classes)
         if self.method == "plain" or (self.attributes != "auto" and "freq" not in self.attributes):
             return None
-        counts = np.maximum(np.bincount(problem.y, minlength=problem.n_classes).astype(np.float64), 0.5)
-        if counts.max() >= NEARLY_BALANCED * counts.min():
-            return counts
-        warnings.warn(
-            "class_counts is not given and the labels are nearly balanced, so training frequencies are unknown; "
-            "the attribute 'freq' is left out. Give class_counts=… of the training data.",
-            FrequencyWarning,
-            stacklevel=4,
-        )
-        return None
+        counts = counts_in(problem.y, problem.n_classes)
+        if counts is None:
+            warnings.warn(
+                f"the labels are nearly balanced, so {UNKNOWN_FREQUENCIES} of the training data. "
+                "The attribute 'freq' is left out.",
+                FrequencyWarning,
+                stacklevel=4,
+            )
+        return counts
 
     def _policy(
         self,
