@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capri import Attributes, InputError
-from capri.attributes import difficulty, estimate_noise, frequency, importance, noise, norm
+from capri.attributes import counts_in, difficulty, estimate_noise, frequency, importance, noise, norm
 
 
 class TestColumns:
@@ -17,6 +17,13 @@ class TestColumns:
         pi = frequency(counts)
         assert pi.sum() == pytest.approx(1)
         np.testing.assert_allclose(pi * sum(counts), counts)
+
+    @pytest.mark.parametrize(
+        ("samples", "known"), [([14, 10], None), ([15, 10], [15, 10]), ([2, 0], [2, 0.5]), ([1, 1, 1], None)]
+    )
+    def test_labels_tell_training_counts_unless_they_are_nearly_balanced(self, samples, known):
+        found = counts_in(np.repeat(np.arange(len(samples)), samples), len(samples))
+        assert (found if found is None else found.tolist()) == known
 
     @pytest.mark.parametrize(
         ("counts", "says"),

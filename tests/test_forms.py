@@ -24,7 +24,7 @@ def context():
         np.arange(1, K + 1),
         weights=np.linspace(2, 0.5, K),
         groups=["a", "b", "a", "c", "c", "b", "a"],
-        train_counts=[500, 150, 100, 60, 20, 19, 5],
+        class_counts=[500, 150, 100, 60, 20, 19, 5],
     )
 
 

@@ -22,7 +22,7 @@ CORE = (
     "evaluation",
     "forms",
 )
-CORE += ("objectives", "policy", "strategy")
+CORE += ("objectives", "policy", "sampling", "strategy")
 
 
 @pytest.mark.parametrize("statement", ["import capri", *(f"import capri.{name}" for name in CORE)])

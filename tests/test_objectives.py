@@ -95,9 +95,9 @@ class TestOracles:
 
     def test_shots_split_at_20_and_100_training_samples(self):
         errors, train_counts = [0.1, 0.2, 0.4, 0.6, 0.9], [101, 100, 20, 19, 1]
-        assert value("many", errors, train_counts=train_counts) == pytest.approx(0.1)
-        assert value("medium", errors, train_counts=train_counts) == pytest.approx(0.3)
-        assert value("few", errors, train_counts=train_counts) == pytest.approx(0.75)
+        assert value("many", errors, class_counts=train_counts) == pytest.approx(0.1)
+        assert value("medium", errors, class_counts=train_counts) == pytest.approx(0.3)
+        assert value("few", errors, class_counts=train_counts) == pytest.approx(0.75)
 
     def test_expected_cost_is_the_mean_cost_of_a_sample(self, decisions, rng):
         y, predicted, _ = decisions
@@ -246,7 +246,7 @@ class TestNames:
             ("mix:2", r"mix's λ is 2; it must lie in \[0, 1\]"),
             ("weighted", "needs weights=…: one test-time weight per class"),
             ("worst_group", "needs groups=…: the group of each class"),
-            ("few", "'few' needs train_counts=…"),
+            ("few", "'few' needs class_counts=…"),
             ("err[9]", r"err\[9\]: no such class with samples; give an index 0 … 1 or a class name"),
             ("err[-1]", r"err\[-1\]: no such class"),
         ],
@@ -257,7 +257,7 @@ class TestNames:
 
     def test_shots_need_a_class_of_that_size(self):
         with pytest.raises(InputError, match="'many': no class has that many training samples"):
-            value("many", [0.1, 0.2], train_counts=[5, 5])
+            value("many", [0.1, 0.2], class_counts=[5, 5])
 
     def test_classes_go_by_name_before_index(self):
         known = {"class_names": ["cat", "1", "dog"]}

@@ -35,6 +35,9 @@ from capri.classes import Classes, column_names
 
 Vector = NDArray[np.float64]
 
+NEARLY_BALANCED = 1.5  # largest over smallest class: below it, labels say nothing of training frequencies
+UNKNOWN_FREQUENCIES = "training frequencies are unknown; give {argument}"
+
 
 def frequency(class_counts: ArrayLike) -> Vector:
     """π_k = n_k / N of the training labels.
@@ -50,6 +53,20 @@ def frequency(class_counts: ArrayLike) -> Vector:
             "Drop the class, or give it a pseudo-count."
         )
     return counts / counts.sum()
+
+
+def counts_in(y: ArrayLike, n_classes: int) -> Vector | None:
+    """Samples per class as a guess of the training counts; None where the labels are nearly balanced, as if by design.
+
+    A class without samples counts ½, so that its frequency has a logarithm.
+
+    >>> counts_in([0, 0, 0, 1], n_classes=2)
+    array([3., 1.])
+    >>> counts_in([0, 0, 1, 1], n_classes=2) is None
+    True
+    """
+    counts = np.maximum(np.bincount(check_labels(y, n_classes), minlength=n_classes), 0.5)
+    return counts if counts.max() >= NEARLY_BALANCED * counts.min() else None
 
 
 def difficulty(errors: ArrayLike, n_samples: ArrayLike) -> Vector:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from capri import packs
 from capri.errors import class_errors
 from capri.evaluation import evaluate
+from capri.sampling import shuffled
 from capri.strategy import Strategy
 
 OBJECTIVES = ("balanced", "sdev", "cvar:0.2", "quantile:0.2", "weighted")
@@ -96,7 +97,7 @@ def long_tailed_digits(seed: int, imbalance: float = 30.0) -> Split:
     X, y = load_digits(return_X_y=True)
     sizes = np.floor(90 * imbalance ** (-np.arange(10) / 9)).astype(int)
     rng = np.random.default_rng(seed)
-    order = [rng.permutation(np.flatnonzero(y == k)) for k in range(10)]
+    order = list(shuffled(y, 10, rng))
     train = np.concatenate([index[:size] for index, size in zip(order, sizes, strict=True)])
     held = [index[90:] for index in order]
     val = np.concatenate([index[::2] for index in held])

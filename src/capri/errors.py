@@ -111,8 +111,10 @@ def resolve_absent(
         raise InputError("no class has any sample (or all sample weights are zero); the class errors are undefined.")
     if absent == "error":
         raise InputError(
-            f"class {shown} has no sample here, so its error is undefined. "
-            'Add samples, or pass absent="ignore" to leave such classes out of the objective.'
+            f"class {shown} has no sample here, so its error is undefined. Add samples, or pass {{argument}} to leave "
+            "such classes out of the objective.",
+            argument="absent",
+            value="ignore",
         )
     warnings.warn(
         f"class {shown} has no sample here and is left out of the objective.", AbsentClassWarning, stacklevel=3

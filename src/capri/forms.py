@@ -31,7 +31,7 @@ class ClassContext:
 
     shares: (K,) share of each class in the evaluation set (for the plain error). total: its number of samples.
     class_names, index: (K,) for ``err[name]`` and ``err[3]``. weights: (K,) test-time importance ω_test, any positive
-    scale. groups: (K,) label of the group of each class. train_counts: (K,) training samples, for the shot splits.
+    scale. groups: (K,) label of the group of each class. class_counts: (K,) training samples, for the shot splits.
     """
 
     shares: Vector
@@ -40,7 +40,7 @@ class ClassContext:
     index: NDArray[np.int64]
     weights: Vector | None = None
     groups: NDArray[Any] | None = None
-    train_counts: Vector | None = None
+    class_counts: Vector | None = None
 
     @classmethod
     def of(
@@ -49,7 +49,7 @@ class ClassContext:
         *,
         weights: ArrayLike | None = None,
         groups: ArrayLike | None = None,
-        train_counts: ArrayLike | None = None,
+        class_counts: ArrayLike | None = None,
         class_names: Sequence[str] | None = None,
     ) -> ClassContext:
         """From the samples per class of the evaluation set, with checks."""
@@ -64,7 +64,7 @@ class ClassContext:
             index=np.arange(k),
             weights=None if weights is None else check_counts(weights, k, name="weights"),
             groups=None if groups is None else np.asarray(groups),
-            train_counts=None if train_counts is None else check_counts(train_counts, k, name="train_counts"),
+            class_counts=None if class_counts is None else check_counts(class_counts, k, name="class_counts"),
         )
 
     @property
@@ -82,7 +82,7 @@ class ClassContext:
         here = self.shares > 0
         if here.all():
             return self
-        per_class = {"shares", "index", "weights", "groups", "train_counts"}
+        per_class = {"shares", "index", "weights", "groups", "class_counts"}
         taken = {name: value[here] for name in per_class if (value := getattr(self, name)) is not None}
         return replace(self, class_names=tuple(n for n, h in zip(self.class_names, here, strict=True) if h), **taken)
 

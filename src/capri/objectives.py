@@ -234,7 +234,7 @@ def balanced(classes: ClassContext) -> Form:
 def weighted(classes: ClassContext) -> Form:
     """Weighted error, (1/K) Σ_k ω_k Err_k with Σ_k ω_k = K."""
     if classes.weights is None:
-        raise InputError("objective 'weighted' needs weights=…: one test-time weight per class.")
+        raise InputError("objective 'weighted' needs {argument}: one test-time weight per class.", argument="weights")
     if classes.weights.sum() == 0:
         raise InputError("weights sums to 0 over the classes that have samples; give one of them a positive weight.")
     return _linear(classes.weights / classes.weights.sum())
@@ -281,15 +281,17 @@ def worst(classes: ClassContext) -> Form:
 def worst_group(classes: ClassContext) -> Form:
     """The worst mean error of a group of classes."""
     if classes.groups is None:
-        raise InputError("objective 'worst_group' needs groups=…: the group of each class.")
+        raise InputError("objective 'worst_group' needs {argument}: the group of each class.", argument="groups")
     _, index = np.unique(classes.groups, return_inverse=True)
     return _ranked(np.eye(int(index.max()) + 1)[0], groups=index.astype(np.int64))
 
 
 def _shot(classes: ClassContext, name: str, chosen: Callable[[Vector], NDArray[np.bool_]]) -> Form:
-    if classes.train_counts is None:
-        raise InputError(f"objective {name!r} needs train_counts=…: the training samples of each class.")
-    inside = chosen(classes.train_counts)
+    if classes.class_counts is None:
+        raise InputError(
+            f"objective {name!r} needs {{argument}}: the training samples of each class.", argument="class_counts"
+        )
+    inside = chosen(classes.class_counts)
     if not inside.any():
         raise InputError(f"objective {name!r}: no class has that many training samples.")
     return _linear(inside / inside.sum())

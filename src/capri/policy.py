@@ -248,7 +248,9 @@ def to_logits(scores: ArrayLike, kind: ScoreKind, floor: float) -> NDArray[Any]:
     if array.min() < 0 or array.max() > 1 + 1e-6:
         raise InputError(
             f"scores are declared probabilities but range from {array.min():g} to {array.max():g}; "
-            'they must lie in [0, 1]. For logits use scores="logits".'
+            "they must lie in [0, 1]. For logits use {argument}.",
+            argument="scores",
+            value="logits",
         )
     return np.log(np.maximum(array.astype(np.promote_types(array.dtype, np.float32), copy=False), floor))
 

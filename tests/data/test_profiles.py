@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.stats import binom
 
 from capri._checks import InputError
@@ -19,12 +17,9 @@ from capri.data import (
     exponential_counts,
     long_tail,
     noise_attribute,
-    split_halves,
-    split_per_class,
     step_counts,
 )
 from capri.data.imagenet_lt import N_TRAIN, imagenet_lt_counts
-from capri.data.profiles import balanced_holdout
 
 SHARED = Path(os.environ.get("CAPRI_SHARED", Path(__file__).resolve().parents[2].parent / "shared"))
 
@@ -58,8 +53,6 @@ def test_imagenet_lt_profile_equals_the_shared_counts():
         (lambda: step_counts(10, 4, 0.5), r"imbalance is 0\.5"),
         (lambda: long_tail([0, 0, 1], [2, 2], 0), "class 1 has 1 samples, the profile asks for 2"),
         (lambda: long_tail([0, 0, 1], [2, 0], 0), r"counts\[1\] is 0"),
-        (lambda: split_per_class([0, 1], 2, 1.0, 0), r"fraction is 1\.0"),
-        (lambda: balanced_holdout([0, 0, 1], 2, 1, 0), "class 1 has only 1 samples"),
         (lambda: draw_noise_rates(3, 1.5, 0), r"highest is 1\.5"),
     ],
 )
@@ -68,37 +61,12 @@ def test_impossible_requests_are_named(call, message):
         call()
 
 
-labels = st.lists(st.integers(0, 4), min_size=5, max_size=80).map(lambda y: np.array([*y, 0, 1, 2, 3, 4]))
-
-
-@given(labels, st.floats(0.05, 0.9), st.integers(0, 5))
-def test_a_split_per_class_is_a_partition_that_keeps_every_class(y, fraction, seed):
-    train, val = split_per_class(y, 5, fraction, seed)
-    np.testing.assert_array_equal(np.sort(np.concatenate([train, val])), np.arange(len(y)))
-    n, n_train, n_val = (np.bincount(part, minlength=5) for part in (y, y[train], y[val]))
-    assert (n_train >= 1).all()
-    assert (n_val[n >= 2] >= 1).all()
-    inner = (n_val > 1) & (n_train > 1)
-    assert (np.abs(n_val - fraction * n)[inner] <= 0.5 + 1e-9).all()
-
-
-@given(labels, st.integers(0, 5))
-def test_halves_are_balanced(y, seed):
-    first, second = split_halves(y, 5, seed)
-    np.testing.assert_array_equal(np.sort(np.concatenate([first, second])), np.arange(len(y)))
-    difference = np.bincount(y[second], minlength=5) - np.bincount(y[first], minlength=5)
-    assert set(difference.tolist()) <= {0, 1}
-
-
 def test_draws_are_seeded_sets():
     y = np.repeat(np.arange(3), 40)
     first = long_tail(y, [40, 10, 2], seed=3)
     np.testing.assert_array_equal(first, long_tail(y, [40, 10, 2], seed=3))
     assert not np.array_equal(first, long_tail(y, [40, 10, 2], seed=4))
     assert len(set(first.tolist())) == 52
-    rest, held = balanced_holdout(y, 3, 5, seed=0)
-    assert np.bincount(y[held]).tolist() == [5, 5, 5]
-    assert len(rest) == 105
 
 
 @pytest.mark.parametrize("exclude_true", [False, True])

@@ -149,7 +149,9 @@ class TestAlignment:
 
     @pytest.fixture
     def reference(self, tail):
-        return LogitAdjuster(method="la", classes=self.names).fit(tail.scores, self.names[tail.y], class_counts=tail.counts)
+        return LogitAdjuster(method="la", classes=self.names).fit(
+            tail.scores, self.names[tail.y], class_counts=tail.counts
+        )
 
     def test_counts_by_label_in_any_order(self, tail, reference):
         labels = self.names[tail.y]
@@ -339,7 +341,9 @@ class TestConstraints:
         y = np.repeat(np.arange(k), 5)
         scores = rng.normal(size=(len(y), k)) + 1.0 * np.eye(k)[y] + np.linspace(1, -1, k)
         with pytest.warns(DegenerateWarning, match="sdev"):
-            collapsed = LogitAdjuster("sdev", constraints=(), pooling=None).fit(scores, y, class_counts=np.geomspace(500, 5, k))
+            collapsed = LogitAdjuster("sdev", constraints=(), pooling=None).fit(
+                scores, y, class_counts=np.geomspace(500, 5, k)
+            )
         assert collapsed.validation_.after["balanced"] > collapsed.validation_.before["balanced"]
         guarded = LogitAdjuster("sdev", pooling=None).fit(scores, y, class_counts=np.geomspace(500, 5, k))
         assert guarded.validation_.after["balanced"] <= guarded.validation_.before["balanced"]
@@ -347,7 +351,9 @@ class TestConstraints:
 
 class TestAttributes:
     def test_balanced_labels_say_nothing_of_training_frequencies(self, tail):
-        with pytest.warns(FrequencyWarning, match="class_counts"):
+        with pytest.warns(
+            FrequencyWarning, match=r"nearly balanced, so training frequencies are unknown; give class_counts=…"
+        ):
             adjuster = LogitAdjuster().fit(tail.scores, tail.y)
         assert set(adjuster.policy_.attributes) == {"diff"}
 

@@ -12,10 +12,10 @@ from capri.posthoc.pooling import (
     path,
     pool_automatically,
     pooled,
-    stratified_folds,
 )
 from capri.posthoc.problem import Problem
 from capri.posthoc.smooth import median_margin
+from capri.sampling import stratified_folds
 
 
 def prior_of(tail):
@@ -72,25 +72,6 @@ class TestPooled:
         assert worth.violation == pytest.approx(0, abs=1e-12)
         assert worth.value < problem.worth(problem.neutral).value
         assert make_feasible(Problem(tail.scores, tail.y), problem.neutral, wanted) is wanted
-
-
-class TestFolds:
-    def test_spread_each_class_evenly(self, rng):
-        y = rng.choice(4, 200, p=[0.7, 0.2, 0.06, 0.04])
-        folds = stratified_folds(y, 5, seed=1)
-        for k in range(4):
-            sizes = np.bincount(folds[y == k], minlength=5)
-            assert sizes.max() - sizes.min() <= 1
-
-    def test_differ_by_seed_alone(self):
-        y = np.repeat(np.arange(4), 10)
-        np.testing.assert_array_equal(stratified_folds(y, 5, 1), stratified_folds(y, 5, 1))
-        assert (stratified_folds(y, 5, 1) != stratified_folds(y, 5, 2)).any()
-
-    def test_a_lone_sample_is_never_held_out(self):
-        folds = stratified_folds(np.array([0, 0, 1, 2, 2]), 2, 0)
-        assert folds[2] == -1
-        assert set(folds[[0, 1]]) == set(folds[[3, 4]]) == {0, 1}
 
 
 class TestAutomatically:

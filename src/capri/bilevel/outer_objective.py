@@ -40,7 +40,7 @@ class OuterObjective:
     """R of running class errors, and its surrogate on a batch.
 
     counts: (K,) validation samples per class; a class without any is an error, or left out with ``absent="ignore"``.
-    context: weights, groups, train_counts, class_names, where the objective asks.
+    context: weights, groups, class_counts, class_names, where the objective asks.
     """
 
     def __init__(

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError, Ints
+from capri._checks import InputError, InputWarning, Ints
+from capri.attributes import UNKNOWN_FREQUENCIES, counts_in
 from capri.errors import Absent
 from capri.evaluation import evaluate
 from capri.policy import ScoreKind
@@ -52,7 +53,7 @@ class Setting:
             "class_names": self.class_names,
             "weights": self.weights,
             "groups": self.groups,
-            "train_counts": self.class_counts,
+            "class_counts": self.class_counts,
         }
 
     def value(self, rows: NDArray[np.int64], predictions: Ints, objectives: Sequence[str]) -> dict[str, float]:
@@ -89,16 +90,13 @@ def check_holdout(share: float) -> None:
 
 def possible_rows(setting: Setting, rows: Sequence[str]) -> list[str]:
     """Without the methods that need training frequencies, where these are unknown, with a warning that names them."""
-    from capri.posthoc.adjuster import NEARLY_BALANCED
-
-    counts = np.bincount(setting.labels, minlength=len(setting.class_names))
-    if setting.class_counts is not None or counts.max() >= NEARLY_BALANCED * counts.min():
+    known = setting.class_counts is not None or counts_in(setting.labels, len(setting.class_names)) is not None
+    if known:
         return list(rows)
     dropped = [row for row in rows if row in NEED_FREQUENCY]
     if dropped:
-        warnings.warn(
-            f"{', '.join(dropped)} left out: training frequencies are unknown; give class_counts=….", stacklevel=2
-        )
+        said = InputWarning(f"{', '.join(dropped)} left out: {UNKNOWN_FREQUENCIES}.", argument="class_counts")
+        warnings.warn(said, stacklevel=2)
     return [row for row in rows if row not in dropped]
 
 

@@ -5,7 +5,7 @@ Everything here is NumPy; only `capri.data.batches`, `capri.data.images` and `ca
 
 from capri.data.imagenet_lt import imagenet_lt_counts
 from capri.data.noise import add_label_noise, draw_noise_rates, noise_attribute
-from capri.data.profiles import exponential_counts, long_tail, split_halves, split_per_class, step_counts
+from capri.data.profiles import exponential_counts, long_tail, step_counts
 from capri.data.splits import Part, Splits, assemble
 
 __all__ = [
@@ -18,7 +18,5 @@ __all__ = [
     "imagenet_lt_counts",
     "long_tail",
     "noise_attribute",
-    "split_halves",
-    "split_per_class",
     "step_counts",
 ]

@@ -1,9 +1,7 @@
-"""Long-tail profiles (how many samples per class) and seeded draws and splits (which ones).
+"""Long-tail profiles (how many samples per class) and seeded draws (which ones).
 
-    exponential   n_k = ⌊n_max · ρ^(−k/(K−1))⌋        CIFAR10-LT: 12,406 and CIFAR100-LT: 10,847 images at ρ = 100
-    step          n_max for the first classes, n_max/ρ for the others
-
-All functions return sorted positions into the labels they were given, so that a draw is a set, whatever its order.
+exponential   n_k = ⌊n_max · ρ^(−k/(K−1))⌋        CIFAR10-LT: 12,406 and CIFAR100-LT: 10,847 images at ρ = 100
+step          n_max for the first classes, n_max/ρ for the others
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from capri._checks import InputError, Ints, check_counts, check_labels
+from capri.sampling import draw
 
 ROUNDING = 1e-9  # 500·100^(−1) is 4.999… in floating point
 
@@ -39,7 +38,7 @@ def step_counts(n_max: int, n_classes: int, imbalance: float, share: float = 0.5
 
 
 def long_tail(y: ArrayLike, counts: ArrayLike, seed: int) -> Ints:
-    """Positions of `counts[k]` samples of each class k, drawn without replacement.
+    """Sorted positions of `counts[k]` samples of each class k, drawn without replacement.
 
     >>> y = np.repeat([0, 1], 50)
     >>> np.bincount(y[long_tail(y, [50, 5], seed=0)])
@@ -58,64 +57,7 @@ def long_tail(y: ArrayLike, counts: ArrayLike, seed: int) -> Ints:
             f"class {k} has {held[k]} samples, the profile asks for {wanted[k]}. "
             "Lower data.n_max, or check that all data files are there."
         )
-    rng = np.random.default_rng(seed)
-    drawn = [rng.choice(np.flatnonzero(labels == k), size=n, replace=False) for k, n in enumerate(wanted)]
-    return np.sort(np.concatenate(drawn))
-
-
-def split_per_class(y: ArrayLike, n_classes: int, fraction: float, seed: int) -> tuple[Ints, Ints]:
-    """(train, validation) positions: `fraction` of each class goes to validation.
-
-    A class of two samples or more gives at least one and keeps at least one; a class of one keeps it.
-
-    >>> train, val = split_per_class([0] * 10 + [1] * 2, n_classes=2, fraction=0.2, seed=0)
-    >>> len(train), len(val)
-    (9, 3)
-    """
-    if not 0 < fraction < 1:
-        raise InputError(f"fraction is {fraction}; it must lie between 0 and 1, as in 0.2 for an 80/20 split.")
-    labels = check_labels(y, n_classes)
-    rng = np.random.default_rng(seed)
-    validation = []
-    for k in range(n_classes):
-        members = np.flatnonzero(labels == k)
-        size = min(max(round(fraction * len(members)), 1), len(members) - 1) if len(members) > 1 else 0
-        validation.append(rng.choice(members, size=size, replace=False))
-    return _complement(np.sort(np.concatenate(validation)), len(labels))
-
-
-def split_halves(y: ArrayLike, n_classes: int, seed: int) -> tuple[Ints, Ints]:
-    """Two halves with equally many samples of each class (up to one).
-
-    >>> first, second = split_halves(np.repeat([0, 1], 10), n_classes=2, seed=0)
-    >>> len(first), len(second)
-    (10, 10)
-    """
-    labels = check_labels(y, n_classes)
-    rng = np.random.default_rng(seed)
-    first = []
-    for k in range(n_classes):
-        members = rng.permutation(np.flatnonzero(labels == k))
-        first.append(members[: len(members) // 2])
-    other, half = _complement(np.sort(np.concatenate(first)), len(labels))
-    return half, other
-
-
-def balanced_holdout(y: ArrayLike, n_classes: int, per_class: int, seed: int) -> tuple[Ints, Ints]:
-    """(rest, held out): `per_class` samples of each class are held out."""
-    labels = check_labels(y, n_classes)
-    held = np.bincount(labels, minlength=n_classes)
-    if per_class < 1 or held.min() <= per_class:
-        k = int(held.argmin())
-        raise InputError(
-            f"per_class is {per_class}, but class {k} has only {held[k]} samples and must keep one; "
-            f"choose 1 … {held[k] - 1}."
-        )
-    return _complement(long_tail(labels, np.full(n_classes, per_class), seed), len(labels))
-
-
-def _complement(chosen: Ints, n: int) -> tuple[Ints, Ints]:
-    return np.setdiff1d(np.arange(n), chosen), chosen
+    return draw(labels, wanted, seed)
 
 
 def _check_profile(n_max: int, n_classes: int, imbalance: float) -> None:

@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from capri._checks import InputError, Ints, check_labels, check_names
 from capri.data.noise import add_label_noise, draw_noise_rates, noise_attribute
-from capri.data.profiles import long_tail, split_halves, split_per_class
+from capri.data.profiles import long_tail
+from capri.sampling import draw, halves, share_sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,11 +101,12 @@ def assemble(
         noisy = replace(drawn, y=add_label_noise(drawn.y, rates, noise_seed, exclude_true=exclude_true))
         attribute = noise_attribute(rates, exclude_true=exclude_true)
     if val_fraction:
-        kept, held = split_per_class(drawn.y, len(names), val_fraction, split_seed)
+        held = draw(drawn.y, share_sizes(np.bincount(drawn.y, minlength=len(names)), val_fraction), split_seed)
+        kept = np.setdiff1d(np.arange(len(drawn)), held)
         return Splits(noisy.take(kept), drawn.take(held), test, names, "per-class split of train", attribute)
     if val is not None:
         return Splits(noisy, val, test, names, "official validation part", attribute)
-    first, second = split_halves(test.y, len(names), split_seed)
+    first, second = map(np.sort, halves(test.y, len(names), split_seed))
     return Splits(noisy, test.take(first), test.take(second), names, "balanced halves of test", attribute)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from capri import sampling
 from capri._checks import InputError
 
 
@@ -32,10 +33,7 @@ class Pack:
 
     def halves(self, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Positions of two balanced halves, to tune on and to test on: half of each class, drawn by `seed`."""
-        rng = np.random.default_rng(seed)
-        order = [rng.permutation(np.flatnonzero(self.y == k)) for k in range(len(self.class_names))]
-        first, second = ([o[: len(o) // 2] for o in order], [o[len(o) // 2 :] for o in order])
-        return np.concatenate(first), np.concatenate(second)
+        return sampling.halves(self.y, len(self.class_names), seed)
 
 
 def names() -> list[str]:

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from capri._checks import InputError, InputWarning, Ints, check_counts, check_scores
 from capri._provenance import data_digest
-from capri.attributes import Attributes, Evidence, known_frequencies, own_columns
+from capri.attributes import UNKNOWN_FREQUENCIES, Attributes, Evidence, counts_in, own_columns
 from capri.classes import Classes, column_names
 from capri.constraints import ConstraintLike, as_constraint
 from capri.dictionary import BASIS, BasisFunction, Scaling
@@ -214,7 +214,9 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         classes, scores, labels = self._align(X, y)
         if self.scores == "logits":
             _warn_if_probabilities(scores)
-        counts = None if class_counts is None else check_counts(classes.align(class_counts, "class_counts"), len(classes))
+        counts = (
+            None if class_counts is None else check_counts(classes.align(class_counts, "class_counts"), len(classes))
+        )
         problem = self._pose(to_logits(scores, self.scores, self.floor), labels, classes, counts, sample_weight)
         warn_if_thin(problem)
         task = Task(
@@ -274,7 +276,9 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
     def _align(self, X: Any, y: ArrayLike) -> tuple[Classes, NDArray[Any], Ints]:
         """The classes, scores in their order, and labels as positions."""
         if y is None:
-            raise InputError("LogitAdjuster requires y to be passed, but the target y is None; give a label per sample.")
+            raise InputError(
+                "LogitAdjuster requires y to be passed, but the target y is None; give a label per sample."
+            )
         columns, given = column_names(X), check_scores(X)
         labels = column_or_1d(y, warn=True) if np.ndim(y) == 2 and np.shape(y)[1] == 1 else y
         named = columns if self.classes is None else None
@@ -320,12 +324,12 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         """What attributes can be made of. Unbalanced labels stand in for training counts; balanced ones say nothing."""
         needed = self.method != "plain" and (self.attributes == "auto" or "freq" in self.attributes)
         if counts is None and (needed or self.method not in ("cap", "plain")):
-            counts = known_frequencies(problem.y, problem.n_classes)
+            counts = counts_in(problem.y, problem.n_classes)
             if counts is None:
                 warnings.warn(
                     FrequencyWarning(
-                        "training frequencies are unknown, since the labels are nearly balanced and class_counts is not "
-                        "given; the attribute 'freq' is left out. Give {argument} of the training data.",
+                        f"the labels are nearly balanced, so {UNKNOWN_FREQUENCIES} of the training data. The attribute "
+                        "'freq' is left out.",
                         argument="class_counts",
                     ),
                     stacklevel=4,

@@ -224,9 +224,7 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         _raise_for_params(params, self, "fit", allow=["groups"])
         weighted = weight is not None and has_fit_parameter(self.estimator, "sample_weight")
         groups = {"groups": params["groups"]} if params.get("groups") is not None else {}
-        return Bunch(
-            estimator=Bunch(fit={"sample_weight": weight} if weighted else {}), splitter=Bunch(split=groups)
-        )
+        return Bunch(estimator=Bunch(fit={"sample_weight": weight} if weighted else {}), splitter=Bunch(split=groups))
 
     # -- use ---------------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from capri.posthoc.line import choose, settle, trace
 from capri.posthoc.problem import Problem, tally
 from capri.posthoc.search import Found, Space, exact_search
 from capri.posthoc.smooth import median_margin, minimise_offsets
+from capri.sampling import stratified_folds as stratified_folds
 
 UNIT = 20.0  # λ₀ times samples per class; reproduction/benchmarks/heldout.py compares
 FACTORS = (4.0, 1.0, 0.25)
@@ -138,19 +139,6 @@ def _choose(resampled: Mapping[str, Vector], default: str = "1 λ₀") -> str:
     differences = {name: v - resampled[default] for name, v in resampled.items()}
     better = {n: d.mean() for n, d in differences.items() if n != default and d.mean() < -d.std()}
     return min(better, key=lambda name: better[name], default=default)
-
-
-def stratified_folds(y: NDArray[np.int64], folds: int, seed: int) -> NDArray[np.int64]:
-    """A fold for each sample, every class spread as evenly as its size allows.
-
-    A lone sample of its class is in none (−1): it is always fitted and never judged, so that no class goes missing.
-    """
-    rng = np.random.default_rng(seed)
-    assignment = np.empty(len(y), np.int64)
-    for k in np.unique(y):
-        members = rng.permutation(np.flatnonzero(y == k))
-        assignment[members] = (np.arange(len(members)) + rng.integers(folds)) % folds if len(members) > 1 else -1
-    return assignment
 
 
 def _resampled(problem: Problem, right: Mapping[str, NDArray[np.bool_]], seed: int) -> dict[str, Vector]:

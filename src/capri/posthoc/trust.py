@@ -30,7 +30,7 @@ def validate(problem: Problem, adjustment: Adjustment, *, resamples: int = 200, 
     names = dict.fromkeys([*STANDARD, problem.objective_spec.name])
     chosen = [problem.objective_spec if n == problem.objective_spec.name else n for n in names]
     context = {"weights": problem.context.weights, "groups": problem.context.groups}
-    context["train_counts"] = problem.context.train_counts
+    context["class_counts"] = problem.context.class_counts
     first, second = problem.predict(problem.neutral), problem.predict(adjustment)
     figures = []
     for predictions in (first, second):

@@ -55,7 +55,7 @@ def objectives(part: Part, logits: NDArray[np.float16], splits: Splits, absent: 
         objectives_for(splits.train_counts[np.unique(part.y)]),
         absent=absent,
         class_names=splits.class_names,
-        train_counts=splits.train_counts,
+        class_counts=splits.train_counts,
     )
 
 

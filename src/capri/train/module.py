@@ -119,7 +119,7 @@ class Classifier(L.LightningModule):
             objectives_for(self.train_counts[totals > 0]),
             absent=self.absent,
             class_names=self.class_names,
-            train_counts=self.train_counts,
+            class_counts=self.train_counts,
         )
         self.record = {"val_loss": loss / n} | {f"val_{name}": value for name, value in values.items()}
         with np.errstate(invalid="ignore"):  # an absent class has no error

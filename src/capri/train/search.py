@@ -345,6 +345,6 @@ def _outer_objective(config: SearchConfig, data: SplitsDataModule, absent: Absen
         class_loss=config.class_loss,
         absent=absent,
         weights=config.weights or None,
-        train_counts=splits.train_counts,
+        class_counts=splits.train_counts,
         class_names=splits.class_names,
     )
