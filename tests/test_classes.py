@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from capri import InputError
-from capri.classes import Classes, as_labels, column_names
+from capri.classes import Classes, column_names
 
 
 class TestFound:
@@ -124,4 +124,4 @@ def test_column_names_are_names_not_numbers():
 )
 def test_what_is_no_label_is_refused(y, message):
     with pytest.raises(InputError, match=message):
-        as_labels(y)
+        Classes.found(y, 2)

@@ -146,7 +146,7 @@ class TestClassContext:
         [
             ({"weights": [1]}, "weights has 1 entries for 2 classes"),
             ({"weights": [0, 0]}, "weights sums to 0"),
-            ({"train_counts": [1, -1]}, r"train_counts\[1\] is -1.0"),
+            ({"class_counts": [1, -1]}, r"class_counts\[1\] is -1.0"),
             ({"groups": ["a"]}, r"groups has shape \(1,\) for 2 classes; give one label per class"),
             ({"class_names": ["a"]}, "class_names has 1 entries for 2 classes"),
         ],
@@ -162,7 +162,7 @@ class TestClassContext:
         np.testing.assert_allclose(part.shares, 0.2)
         np.testing.assert_array_equal(part.weights, context.weights[here])
         assert part.groups.tolist() == ["a", "a", "c", "b", "a"]
-        assert part.train_counts.tolist() == [500, 100, 60, 19, 5]
+        assert part.class_counts.tolist() == [500, 100, 60, 19, 5]
         assert part.index.tolist() == [0, 2, 3, 5, 6]
         assert part.class_names == ("0", "2", "3", "5", "6")
 

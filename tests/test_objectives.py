@@ -141,8 +141,8 @@ class TestOrder:
         k = len(errors)
         order = np.array(data.draw(st.permutations(range(k))))
         per_class = st.lists(st.integers(1, 200), min_size=k, max_size=k)
-        known = {name: np.array(data.draw(per_class)) for name in ("totals", "weights", "groups", "train_counts")}
-        known["train_counts"][:3] = [500, 50, 5][: min(k, 3)]
+        known = {name: np.array(data.draw(per_class)) for name in ("totals", "weights", "groups", "class_counts")}
+        known["class_counts"][:3] = [500, 50, 5][: min(k, 3)]
         names = [str(f"class {j}") for j in range(k)]
         objectives = ["plain", "balanced", "weighted", "sdev", "quantile:0.3", "cvar:0.3", "mix:0.3", "worst"]
         objectives += ["worst_group", "many", "medium", "err[class 1]", "0.5*cvar:0.4+2*sdev"]

@@ -12,7 +12,7 @@ Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 
 
-class _Said:
+class _Said(Exception):
     """A message that may name an argument, so that each way in can name it as its users do.
 
     The text holds ``{argument}`` where the name stands: `str` has Python's words (``absent="ignore"``), `said` those of

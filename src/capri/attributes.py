@@ -303,6 +303,8 @@ def gather(
       0       0.9     3
       1       0.1     1
     """
+    if wanted != "auto" and not len(wanted):
+        raise InputError("attributes is empty; name at least one, or take 'auto'.")
     columns: dict[str, Vector] = {}
     for name in _automatic(known) if wanted == "auto" else wanted:
         found = _column(name, known)

@@ -64,6 +64,8 @@ class Classes:
         Whole numbers 0 … K − 1 are positions. Other labels stand in sorted order, if there are as many as columns.
         """
         labels = as_labels(y)
+        if np.issubdtype(labels.dtype, np.floating) and (labels != np.floor(labels)).any():
+            raise InputError("Unknown label type: y holds continuous numbers; give one class label per sample.")
         if given is not None:
             order = as_labels(given)
         elif columns is not None:
@@ -156,11 +158,8 @@ def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
         raise InputError(f"{name} must be one-dimensional; got shape {labels.shape}.")
     if labels.dtype == object and len({type(label) for label in labels.tolist()}) == 1:
         labels = np.array(labels.tolist())  # pandas hands out text as objects
-    if np.issubdtype(labels.dtype, np.floating):
-        if not np.isfinite(labels).all():
-            raise InputError(f"{name} contains NaN or infinity; drop the samples without a label.")
-        if (labels != np.floor(labels)).any():
-            raise InputError(f"Unknown label type: {name} holds continuous numbers; give one class label per sample.")
+    if np.issubdtype(labels.dtype, np.floating) and not np.isfinite(labels).all():
+        raise InputError(f"{name} contains NaN or infinity; drop the samples without a label.")
     return labels
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ STANDARD = ("plain", "balanced", "worst", "cvar:0.2", "quantile:0.2", "sdev")
 def evaluate(
     y: ArrayLike,
     predictions: ArrayLike,
-    classes: int | Sequence[Any] | None = None,
+    classes: int | Iterable[Any] | None = None,
     objectives: Sequence[ObjectiveLike] = STANDARD,
     *,
     sample_weight: ArrayLike | None = None,
@@ -66,7 +66,7 @@ def evaluate(
     return evaluate_confusion(confusion, objectives, absent=absent, class_names=names, **known)
 
 
-def _classes(y: ArrayLike, predictions: ArrayLike, classes: int | Sequence[Any] | None) -> Classes:
+def _classes(y: ArrayLike, predictions: ArrayLike, classes: int | Iterable[Any] | None) -> Classes:
     if classes is None:
         both = [as_labels(y), as_labels(predictions, "predictions")]
         kinds = {array.dtype.kind in "iufb" for array in both}

@@ -149,15 +149,14 @@ class TestAlignment:
 
     @pytest.fixture
     def reference(self, tail):
-        return LogitAdjuster(method="la", classes=self.names).fit(
-            tail.scores, self.names[tail.y], class_counts=tail.counts
-        )
+        adjuster = LogitAdjuster(method="la", classes=self.names)
+        return adjuster.fit(tail.scores, self.names[tail.y], class_counts=tail.counts)
 
     def test_counts_by_label_in_any_order(self, tail, reference):
         labels = self.names[tail.y]
         counts = pd.Series(tail.counts, index=self.names).sort_index()
-        for given in (counts, counts.to_dict()):
-            again = LogitAdjuster(method="la", classes=self.names).fit(tail.scores, labels, class_counts=given)
+        for known in (counts, counts.to_dict()):
+            again = LogitAdjuster(method="la", classes=self.names).fit(tail.scores, labels, class_counts=known)
             np.testing.assert_array_equal(again.strategy_.l, reference.strategy_.l)
 
     def test_weights_groups_and_attributes_by_label(self, tail):
@@ -340,10 +339,9 @@ class TestConstraints:
         k = 40
         y = np.repeat(np.arange(k), 5)
         scores = rng.normal(size=(len(y), k)) + 1.0 * np.eye(k)[y] + np.linspace(1, -1, k)
+        unguarded = LogitAdjuster("sdev", constraints=(), pooling=None)
         with pytest.warns(DegenerateWarning, match="sdev"):
-            collapsed = LogitAdjuster("sdev", constraints=(), pooling=None).fit(
-                scores, y, class_counts=np.geomspace(500, 5, k)
-            )
+            collapsed = unguarded.fit(scores, y, class_counts=np.geomspace(500, 5, k))
         assert collapsed.validation_.after["balanced"] > collapsed.validation_.before["balanced"]
         guarded = LogitAdjuster("sdev", pooling=None).fit(scores, y, class_counts=np.geomspace(500, 5, k))
         assert guarded.validation_.after["balanced"] <= guarded.validation_.before["balanced"]
@@ -467,10 +465,10 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("settings", "message"),
         [
-            ({"method": "magic"}, "method is 'magic'"),
-            ({"parameters": "omega"}, "parameters is 'omega'"),
+            ({"method": "magic"}, "'method' parameter of LogitAdjuster must be a str among"),
+            ({"parameters": "omega"}, "'parameters' parameter"),
             ({"objective": "balnced"}, "did you mean 'balanced'"),
-            ({"pooling": -1}, "pooling is -1"),
+            ({"pooling": -1}, "'pooling' parameter"),
             ({"constraints": ["plain < 3"]}, "cannot be read"),
             ({"scores": "proba"}, "declared probabilities"),
             ({"scores": "proba", "parameters": "delta"}, "multipliers act on logits only"),
@@ -481,14 +479,16 @@ class TestMistakes:
             ({"weights": [1, 2]}, "weights has 2 entries for 5 classes"),
             ({"objective": "worst_group"}, "needs groups"),
             ({"groups": [1, 2]}, "groups has shape"),
-            ({"absent": "maybe"}, "absent is 'maybe'"),
+            ({"absent": "maybe"}, "'absent' parameter"),
+            ({"bootstrap": -1}, "'bootstrap' parameter"),
+            ({"floor": 0.0}, "'floor' parameter"),
             ({"basis": ["cubic"]}, "unknown basis function"),
-            ({"scaling": "most"}, "scaling is 'most'"),
+            ({"scaling": "most"}, "'scaling' parameter"),
             ({"objective": "macro_f1", "parameters": "both"}, "offsets only"),
         ],
     )
     def test_settings_are_refused_with_a_reason(self, tail, settings, message):
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(ValueError, match=message):
             tail.fitted(LogitAdjuster(**settings))
 
     @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError, UnsetMetadataPassedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
-from sklearn.metrics import balanced_accuracy_score, f1_score
+from sklearn.metrics import balanced_accuracy_score, f1_score, get_scorer
 from sklearn.model_selection import (
     GridSearchCV,
     GroupKFold,
@@ -253,7 +253,7 @@ class TestMetadata:
 
     def test_weights_of_a_length_are_not_guessed_to_be_per_sample(self, data):
         X, y = data
-        with pytest.raises(TypeError, match="unexpected keyword argument|metadata routing"):
+        with pytest.raises(ValueError, match="enable_metadata_routing=True"):
             CAPClassifierCV(LogisticRegression(), cv=3).fit(X, y, something=np.ones(len(y)))
 
     def test_models_without_weights_are_tuned_with_them_all_the_same(self, data):
@@ -267,8 +267,9 @@ class TestMetadata:
         weight = np.where(y == 2, 5.0, 1.0)
         inner = self.Weighed(C=0.5).set_fit_request(sample_weight=True)
         model = CAPClassifierCV(inner, "plain", cv=3).set_fit_request(sample_weight=True)
-        pipe = make_pipeline(StandardScaler(), model)
-        search = GridSearchCV(pipe, {"capclassifiercv__method": ["cap", "la"]}, cv=2, scoring="balanced_accuracy")
+        pipe = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), model)
+        scoring = get_scorer("balanced_accuracy").set_score_request(sample_weight=True)
+        search = GridSearchCV(pipe, {"capclassifiercv__method": ["cap", "la"]}, cv=2, scoring=scoring)
         self.Weighed.seen.clear()
         search.fit(X, y, sample_weight=weight)
         assert all(seen is not None and set(seen) == {1.0, 5.0} for seen in self.Weighed.seen)

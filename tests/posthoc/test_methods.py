@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capri import InputError, exact_line_search
-from capri.attributes import frequency
+from capri.attributes import Evidence, frequency
 from capri.posthoc.adjustment import Adjustment
 from capri.posthoc.methods import METHODS, Task, _temperatures, tune
 from capri.posthoc.problem import Problem
@@ -15,8 +15,7 @@ from capri.posthoc.search import MULTIPLIER_LIMIT
 
 def task_of(tail, objective="balanced", known=("freq",), constraints=(), **keywords):
     problem = Problem(tail.scores, tail.y, objective, constraints=constraints)
-    every = {"freq": frequency(tail.counts)}
-    return Task(problem, {name: every[name] for name in known}, **keywords)
+    return Task(problem, Evidence(class_counts=tail.counts if known else None), **keywords)
 
 
 def unadjusted(task):
@@ -57,7 +56,7 @@ class TestTemperatures:
 
     def test_temperatures_are_capped_as_all_multipliers_are(self, tail_of):
         task = task_of(tail_of(imbalance=500.0))
-        pi = task.known["freq"]
+        pi = frequency(tail.counts)
         assert ((pi.max() / pi) ** 0.6).max() > 5
         np.testing.assert_allclose(_temperatures(task, 0.6), np.minimum((pi.max() / pi) ** 0.6, 5))
 
@@ -77,7 +76,7 @@ class TestTemperatures:
 
 class TestPlain:
     def test_is_one_free_offset_per_class(self, tail):
-        found = tune(task_of(tail, known=(), measure_diff=False), "plain")
+        found = tune(task_of(tail, known=()), "plain")
         assert found.worth.value < unadjusted(task_of(tail)).value
         l = found.weights["l"]
         np.testing.assert_allclose(found.adjustment.l, l - l.mean())
@@ -108,7 +107,7 @@ class TestCap:
     @pytest.mark.parametrize("scaling", ["whiten", "standardize", "raw"])
     def test_pooled_is_the_dictionary_times_w_plus_a_residual(self, tail_of, pooling, scaling):
         tail = tail_of(n_classes=9)
-        task = task_of(tail, pooling=pooling, scaling=scaling, measure_diff=False)
+        task = task_of(tail, pooling=pooling, scaling=scaling, wanted=["freq"])
         found = tune(task, "cap")
         D = task.dictionary(task.problem)
         expected = D @ found.weights["l"] + found.weights["residual"]
@@ -118,7 +117,7 @@ class TestCap:
     def test_a_stronger_penalty_leaves_less_residual(self, tail_of):
         tail = tail_of(n_classes=9)
         weak, strong = (
-            tune(task_of(tail, pooling=p, measure_diff=False), "cap").weights["residual"] for p in (0.01, 100.0)
+            tune(task_of(tail, pooling=p, wanted=["freq"]), "cap").weights["residual"] for p in (0.01, 100.0)
         )
         assert np.linalg.norm(strong) < 0.1 * np.linalg.norm(weak)
 
@@ -126,16 +125,16 @@ class TestCap:
         for n_classes in (13, 19, 21):
             tail = tail_of(n_classes=n_classes, per_class=5)
             tail.counts[6:] = tail.counts[6]
-            l = tune(task_of(tail, pooling=None, measure_diff=False), "cap").adjustment.l
+            l = tune(task_of(tail, pooling=None, wanted=["freq"]), "cap").adjustment.l
             assert l[6] != l[0]
             assert (l[6:] == l[6]).all()
 
     def test_attributes_that_tell_nothing_leave_offsets_to_pooling(self, tail_of):
         tail = tail_of(imbalance=1.0)  # equal counts
-        prior = tune(task_of(tail, measure_diff=False, pooling=None), "cap")
+        prior = tune(task_of(tail, wanted=["freq"], pooling=None), "cap")
         assert (prior.adjustment.l == 0).all()
         tail.scores[:, 0] += 1.0
-        free = tune(task_of(tail, measure_diff=False, pooling=0.01), "cap")
+        free = tune(task_of(tail, wanted=["freq"], pooling=0.01), "cap")
         assert free.worth.better_than(unadjusted(task_of(tail)))
         assert free.adjustment.l.argmax() == 0
 
@@ -143,7 +142,7 @@ class TestCap:
         measured = task_of(tail).attributes(task_of(tail).problem)["diff"]
         wrong = np.bincount(tail.y, weights=tail.scores.argmax(axis=1) != tail.y)
         np.testing.assert_allclose(measured, (wrong + 0.5) / 31)
-        task = Task(task_of(tail).problem, {"diff": np.linspace(0.1, 0.5, 5)})
+        task = Task(task_of(tail).problem, Evidence(own={"diff": np.linspace(0.1, 0.5, 5)}))
         np.testing.assert_array_equal(task.attributes(task.problem)["diff"], np.linspace(0.1, 0.5, 5))
 
     @pytest.mark.parametrize("pooling", [0, -1.0, "some", True, [1]])
@@ -152,8 +151,8 @@ class TestCap:
             tune(task_of(tail, pooling=pooling), "cap")
 
     def test_needs_some_attribute(self, tail):
-        with pytest.raises(InputError, match="no attributes"):
-            tune(task_of(tail, known=(), measure_diff=False), "cap")
+        with pytest.raises(InputError, match="attributes is empty"):
+            tune(task_of(tail, known=(), wanted=[]), "cap")
 
 
 def test_unknown_methods_are_refused(tail):

@@ -19,7 +19,8 @@ from capri.cli.progress import progress
 from capri.cli.tables import check_output, write_bytes
 
 if TYPE_CHECKING:
-    from capri.posthoc import LogitAdjuster, Validation
+    from capri.policy import Validation
+    from capri.posthoc import LogitAdjuster
 
 SHOWN = 5  # classes to show: the worst before and the worst after
 
@@ -35,8 +36,9 @@ EXAMPLES = """
     capri tune val.npz --objective worst --constraint "plain <= baseline + 0.01" -o policy.json
 
 **Files.** In .npz and .safetensors, `scores`, `logits` or `proba` (also after `val_`) with `y` or `labels`, and where
-present `class_names`, `train_counts`, and the attributes `norm` and `noise`. In .csv and .parquet, columns `score_<class>` (or all but the label) and
-`label` or `y`. Labels are class names, or positions from 0. Pickles are refused.
+present `class_names`, `train_counts`, and the attributes `norm` and `noise`. In .csv and .parquet, columns
+`score_<class>` (or all but the label) and `label` or `y`. Labels are class names, or positions from 0. Pickles are
+refused.
 
 **Exit codes.** 0: done; so too where no adjustment meets the constraints, with a warning on stderr and the one that
 violates them least. 2: the input cannot be used; one line on stderr says why, and no file is written.

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from capri._checks import InputError, InputWarning, Ints, check_counts, check_scores
 from capri._provenance import data_digest
 from capri.attributes import UNKNOWN_FREQUENCIES, Attributes, Evidence, counts_in, own_columns
-from capri.classes import Classes, column_names
+from capri.classes import Classes, as_labels, column_names
 from capri.constraints import ConstraintLike, as_constraint
 from capri.dictionary import BASIS, BasisFunction, Scaling
 from capri.errors import Absent, softmax
@@ -147,7 +147,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         pooling: Pooling = "auto",
         constraints: Sequence[ConstraintLike] | None = None,
         scores: ScoreKind = "logits",
-        classes: Sequence[Any] | None = None,
+        classes: ArrayLike | None = None,
         weights: ArrayLike | Mapping[Any, float] | None = None,
         groups: ArrayLike | Mapping[Any, Any] | None = None,
         absent: Absent = "error",
@@ -214,9 +214,8 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         classes, scores, labels = self._align(X, y)
         if self.scores == "logits":
             _warn_if_probabilities(scores)
-        counts = (
-            None if class_counts is None else check_counts(classes.align(class_counts, "class_counts"), len(classes))
-        )
+        counts = classes.align(class_counts, "class_counts")
+        counts = None if counts is None else check_counts(counts, len(classes))
         problem = self._pose(to_logits(scores, self.scores, self.floor), labels, classes, counts, sample_weight)
         warn_if_thin(problem)
         task = Task(
@@ -275,12 +274,11 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
 
     def _align(self, X: Any, y: ArrayLike) -> tuple[Classes, NDArray[Any], Ints]:
         """The classes, scores in their order, and labels as positions."""
-        if y is None:
-            raise InputError(
-                "LogitAdjuster requires y to be passed, but the target y is None; give a label per sample."
-            )
-        columns, given = column_names(X), check_scores(X)
-        labels = column_or_1d(y, warn=True) if np.ndim(y) == 2 and np.shape(y)[1] == 1 else y
+        columns, given, labels = column_names(X), check_scores(X), as_labels(y)
+        if np.ndim(np.asarray(y)) == 2:
+            column_or_1d(np.asarray(y), warn=True)
+        if len(distinct := set(labels.tolist())) == 1:
+            raise InputError(f"y holds 1 class only ({distinct.pop()!r}); tuning needs samples of two or more.")
         named = columns if self.classes is None else None
         classes = Classes.found(labels, given.shape[1], given=self.classes, columns=named)
         arranged = np.asarray(classes.arrange(X)) if columns is not None else given
@@ -373,8 +371,8 @@ def _warn_if_probabilities(scores: NDArray[Any]) -> None:
     if head.min() >= 0 and np.allclose(head.sum(axis=1), 1, atol=1e-3):
         warnings.warn(
             ProbabilityWarning(
-                "the rows of the scores sum to 1, as probabilities do, and are taken for logits; give {argument} if they "
-                "are probabilities.",
+                "the rows of the scores sum to 1, as probabilities do, and are taken for logits; give {argument} if "
+                "they are probabilities.",
                 argument="scores",
                 value="proba",
             ),
