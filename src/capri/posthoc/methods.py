@@ -18,8 +18,9 @@ import numpy as np
 from capri._checks import InputError
 from capri.attributes import Attributes, difficulty
 from capri.dictionary import BASIS, BasisFunction, Dictionary, Scaling, build_dictionary
+from capri.posthoc.absent import among_present, extend
 from capri.posthoc.adjustment import Adjustment, Vector
-from capri.posthoc.pooling import Prior, make_feasible, pool, pool_automatically
+from capri.posthoc.pooling import Prior, best_on_the_way, make_feasible, pool, pool_automatically
 from capri.posthoc.problem import Problem
 from capri.posthoc.search import MULTIPLIER_LIMIT, Found, Space, exact_search
 from capri.posthoc.smooth import minimise_offsets
@@ -63,21 +64,32 @@ class Task:
 
     def prior(self, problem: Problem) -> Prior:
         """The prior that D makes, with the line of logit adjustment where frequencies are known."""
-        return Prior(self.dictionary(problem).values, np.log(self.known["freq"]) if "freq" in self.known else None)
+        return Prior(self.dictionary(problem).values, self.line)
+
+    def among_present(self) -> Task:
+        """The same task of the classes that have samples."""
+        known = {name: column[self.problem.present] for name, column in self.known.items()}
+        return replace(self, problem=among_present(self.problem), known=known)
+
+    @property
+    def line(self) -> Vector | None:
+        """log π, the line of logit adjustment, where frequencies are known."""
+        return np.log(self.known["freq"]) if "freq" in self.known else None
 
     @property
     def log_frequency(self) -> Vector:
         """log π, for methods that need it."""
-        if "freq" not in self.known:
+        if self.line is None:
             raise InputError("this method adjusts by class frequency; give class_counts=… of the training data.")
-        return np.log(self.known["freq"])
+        return self.line
 
 
 def tune(task: Task, method: str = "cap") -> Found:
     """What the method finds, with offsets of mean 0, or no adjustment at all where that is no worse on validation."""
     if method not in METHODS:
         raise InputError(f"method is {method!r}; it must be one of {', '.join(METHODS)}.")
-    problem, found = task.problem, METHODS[method](task)
+    problem, choose = task.problem, METHODS[method]
+    found = choose(task) if problem.present.all() else _from_present(task, choose)
     adjustment = found.adjustment.centred()
     found = replace(found, adjustment=adjustment, worth=problem.worth(adjustment))
     unadjusted = problem.worth(problem.neutral)
@@ -85,6 +97,19 @@ def tune(task: Task, method: str = "cap") -> Found:
         return found
     reason = f"nothing found beats the unadjusted scores ({found.reason})"
     return Found(problem.neutral, unadjusted, reason, found.lines)
+
+
+def _from_present(task: Task, choose: Callable[[Task], Found]) -> Found:
+    """What the method finds among the present classes, extended to absent ones, or the best on the way there.
+
+    Absent classes take samples from the present ones, so that the whole way may be worse than none.
+    """
+    problem, found = task.problem, choose(task.among_present())
+    wanted = extend(found.adjustment, problem.present, task.line)
+    worth = problem.worth(wanted)
+    if not (worth.feasible and worth.better_than(problem.worth(problem.neutral))):
+        wanted = best_on_the_way(problem, problem.neutral, wanted)
+    return replace(found, adjustment=wanted)
 
 
 def _cap(task: Task) -> Found:
@@ -125,16 +150,15 @@ def _strength(pooling: object) -> float:
 
 
 def _plain(task: Task) -> Found:
-    problem, n, both = task.problem, task.problem.n_classes, task.parameters == "both"
-    free = np.eye(n)
-    l = np.zeros(n)
-    if task.parameters != "delta":
-        l = minimise_offsets(problem, free, l, max_iterations=60)
-    if task.parameters == "l":
-        found = make_feasible(problem, problem.neutral, Adjustment.offsets(l))
-        return Found(found, problem.worth(found), "smooth search of one offset per class", weights={"l": found.l})
-    start = np.concatenate([l[: n * both], np.zeros(n)])
-    return exact_search(problem, Space.of(free if both else None, free), [start], max_rounds=1, seed=task.seed)
+    problem, none = task.problem, np.zeros(task.problem.n_classes)
+    free = np.eye(problem.n_classes)
+    if task.parameters == "delta":
+        return exact_search(problem, Space.of(None, free), [none], max_rounds=1, seed=task.seed)
+    l = minimise_offsets(problem, free, none, max_iterations=60)
+    if task.parameters == "both":
+        return exact_search(problem, Space.of(free, free), [np.append(l, none)], max_rounds=1, seed=task.seed)
+    found = make_feasible(problem, problem.neutral, Adjustment.offsets(l))
+    return Found(found, problem.worth(found), "smooth search of one offset per class", weights={"l": found.l})
 
 
 def _on_line(task: Task, direction: Vector) -> Found:
