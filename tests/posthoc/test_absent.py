@@ -153,6 +153,8 @@ class TestTuning:
         share = found.adjustment.l / whole.centred().l
         np.testing.assert_allclose(share, share[0])
         assert 0 < share[0] < 1
+        assert found.reason == f"part of the way, for the sake of absent classes, to {alone.reason}"
+        assert found.weights == {}  # τ is no longer that
 
     @settings(max_examples=25)
     @given(

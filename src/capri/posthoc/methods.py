@@ -107,9 +107,11 @@ def _from_present(task: Task, choose: Callable[[Task], Found]) -> Found:
     problem, found = task.problem, choose(task.among_present())
     wanted = extend(found.adjustment, problem.present, task.line)
     worth = problem.worth(wanted)
-    if not (worth.feasible and worth.better_than(problem.worth(problem.neutral))):
-        wanted = best_on_the_way(problem, problem.neutral, wanted)
-    return replace(found, adjustment=wanted)
+    if worth.feasible and worth.better_than(problem.worth(problem.neutral)):
+        return replace(found, adjustment=wanted)
+    partial = best_on_the_way(problem, problem.neutral, wanted)
+    reason = f"part of the way, for the sake of absent classes, to {found.reason}"
+    return replace(found, adjustment=partial, reason=reason, weights={})
 
 
 def _cap(task: Task) -> Found:
