@@ -229,6 +229,17 @@ class Evidence:
     judged: tuple[ArrayLike, ArrayLike] | None = None
     own: Mapping[str, ArrayLike] = field(default_factory=dict)
 
+    def among(self, chosen: NDArray[np.bool_]) -> Evidence:
+        """The same of some of the classes; what has to be estimated from samples of all of them is estimated first."""
+        estimated = _noise(self) if "noise" not in self.own else None
+        own = dict(self.own) if estimated is None else {**self.own, "noise": estimated}
+        columns = {
+            name: np.asarray(column)[chosen]
+            for name in ("class_counts", "errors", "n_samples", "weights")
+            if (column := getattr(self, name)) is not None
+        }
+        return Evidence(**columns, own={name: np.asarray(column)[chosen] for name, column in own.items()})
+
 
 @dataclass(frozen=True)
 class Entry:

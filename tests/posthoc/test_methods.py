@@ -55,8 +55,8 @@ class TestTemperatures:
             assert found.worth.value <= problem.worth(rival).value + 1e-12
 
     def test_temperatures_are_capped_as_all_multipliers_are(self, tail_of):
-        task = task_of(tail_of(imbalance=500.0))
-        pi = frequency(tail.counts)
+        tail = tail_of(imbalance=500.0)
+        task, pi = task_of(tail), frequency(tail.counts)
         assert ((pi.max() / pi) ** 0.6).max() > 5
         np.testing.assert_allclose(_temperatures(task, 0.6), np.minimum((pi.max() / pi) ** 0.6, 5))
 

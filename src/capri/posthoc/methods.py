@@ -18,8 +18,9 @@ import numpy as np
 from capri._checks import InputError
 from capri.attributes import Attributes, Evidence, frequency, gather
 from capri.dictionary import BASIS, BasisFunction, Dictionary, Scaling, build_dictionary
+from capri.posthoc.absent import among_present, extend
 from capri.posthoc.adjustment import Adjustment, Vector
-from capri.posthoc.pooling import Prior, make_feasible, pool, pool_automatically
+from capri.posthoc.pooling import Prior, best_on_the_way, make_feasible, pool, pool_automatically
 from capri.posthoc.problem import Problem
 from capri.posthoc.search import MULTIPLIER_LIMIT, Found, Space, exact_search
 from capri.posthoc.smooth import minimise_offsets
@@ -60,26 +61,34 @@ class Task:
     def prior(self, problem: Problem) -> Prior:
         """The prior that D makes, with the line of logit adjustment where frequencies are known and wanted."""
         wanted = self.wanted == "auto" or "freq" in self.wanted
-        return Prior(
-            self.dictionary(problem).values,
-            self.log_frequency if wanted and self.evidence.class_counts is not None else None,
-        )
+        return Prior(self.dictionary(problem).values, self.line if wanted else None)
+
+    def among_present(self) -> Task:
+        """The same task of the classes that have samples."""
+        return replace(self, problem=among_present(self.problem), evidence=self.evidence.among(self.problem.present))
+
+    @property
+    def line(self) -> Vector | None:
+        """log π, the line of logit adjustment, where frequencies are known."""
+        counts = self.evidence.class_counts
+        return None if counts is None else np.log(frequency(counts))
 
     @property
     def log_frequency(self) -> Vector:
         """log π, for methods that need it."""
-        if self.evidence.class_counts is None:
+        if self.line is None:
             raise InputError(
                 "this method adjusts by class frequency; give {argument} of the training data.", argument="class_counts"
             )
-        return np.log(frequency(self.evidence.class_counts))
+        return self.line
 
 
 def tune(task: Task, method: str = "cap") -> Found:
     """What the method finds, with offsets of mean 0, or no adjustment at all where that is no worse on validation."""
     if method not in METHODS:
         raise InputError(f"method is {method!r}; it must be one of {', '.join(METHODS)}.")
-    problem, found = task.problem, METHODS[method](task)
+    problem, choose = task.problem, METHODS[method]
+    found = choose(task) if problem.present.all() else _from_present(task, choose)
     adjustment = found.adjustment.centred()
     found = replace(found, adjustment=adjustment, worth=problem.worth(adjustment))
     unadjusted = problem.worth(problem.neutral)
@@ -87,6 +96,21 @@ def tune(task: Task, method: str = "cap") -> Found:
         return found
     reason = f"nothing found beats the unadjusted scores ({found.reason})"
     return Found(problem.neutral, unadjusted, reason, found.lines)
+
+
+def _from_present(task: Task, choose: Callable[[Task], Found]) -> Found:
+    """What the method finds among the present classes, extended to absent ones, or the best on the way there.
+
+    Absent classes take samples from the present ones, so that the whole way may be worse than none.
+    """
+    problem, found = task.problem, choose(task.among_present())
+    wanted = extend(found.adjustment, problem.present, task.line)
+    worth = problem.worth(wanted)
+    if worth.feasible and worth.better_than(problem.worth(problem.neutral)):
+        return replace(found, adjustment=wanted)
+    partial = best_on_the_way(problem, problem.neutral, wanted)
+    reason = f"part of the way, for the sake of absent classes, to {found.reason}"
+    return replace(found, adjustment=partial, reason=reason, weights={})
 
 
 def _cap(task: Task) -> Found:
@@ -127,16 +151,15 @@ def _strength(pooling: object) -> float:
 
 
 def _plain(task: Task) -> Found:
-    problem, n, both = task.problem, task.problem.n_classes, task.parameters == "both"
-    free = np.eye(n)
-    l = np.zeros(n)
-    if task.parameters != "delta":
-        l = minimise_offsets(problem, free, l, max_iterations=60)
-    if task.parameters == "l":
-        found = make_feasible(problem, problem.neutral, Adjustment.offsets(l))
-        return Found(found, problem.worth(found), "smooth search of one offset per class", weights={"l": found.l})
-    start = np.concatenate([l[: n * both], np.zeros(n)])
-    return exact_search(problem, Space.of(free if both else None, free), [start], max_rounds=1, seed=task.seed)
+    problem, none = task.problem, np.zeros(task.problem.n_classes)
+    free = np.eye(problem.n_classes)
+    if task.parameters == "delta":
+        return exact_search(problem, Space.of(None, free), [none], max_rounds=1, seed=task.seed)
+    l = minimise_offsets(problem, free, none, max_iterations=60)
+    if task.parameters == "both":
+        return exact_search(problem, Space.of(free, free), [np.append(l, none)], max_rounds=1, seed=task.seed)
+    found = make_feasible(problem, problem.neutral, Adjustment.offsets(l))
+    return Found(found, problem.worth(found), "smooth search of one offset per class", weights={"l": found.l})
 
 
 def _on_line(task: Task, direction: Vector) -> Found:

@@ -75,8 +75,13 @@ def path(problem: Problem, prior: Prior, strength: float, seed: int = 0) -> Iter
 
 def make_feasible(problem: Problem, safe: Adjustment, wanted: Adjustment) -> Adjustment:
     """What is wanted, or if that violates a constraint (soft errors are not errors) the best on the way from `safe`."""
-    if problem.worth(wanted).feasible:
-        return wanted
+    return wanted if problem.worth(wanted).feasible else best_on_the_way(problem, safe, wanted)
+
+
+def best_on_the_way(problem: Problem, safe: Adjustment, wanted: Adjustment) -> Adjustment:
+    """The best adjustment between two."""
+    if problem.on_confusion:  # has exact lines of offsets only
+        safe = safe._replace(delta=wanted.delta)
     direction, way = safe.towards(wanted), (0.0, 1.0)
     line = trace(problem, safe, direction)
     t, _ = settle(line, *choose(line, way), lambda t: problem.worth(safe.along(direction, t)), way)

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from capri._checks import InputError, check_labels, check_sample_weight, check_scores
-from capri.constraints import ConstraintLike, as_constraint
+from capri.constraints import Constraint, ConstraintLike, as_constraint
 from capri.errors import Absent, resolve_absent
 from capri.forms import ClassContext, ConfusionEvaluator, Evaluator, on_confusion
-from capri.objectives import ObjectiveLike, as_objective
+from capri.objectives import Objective, ObjectiveLike, as_objective
 from capri.posthoc import _kernels
 from capri.posthoc.adjustment import Adjustment, Vector
 
@@ -166,14 +166,26 @@ class Problem:
 
         Limits of relative constraints are those of the chosen samples.
         """
+        weight = np.where(chosen, self.weight, 0.0)
+        context = self.context.with_totals(tally(self.y, weight, self.n_classes))
+        return self.derived(self.scores, self.y, weight, context, self.objective_spec, self.constraints)
+
+    @staticmethod
+    def derived(
+        scores: NDArray[Any],
+        y: NDArray[np.int64],
+        weight: Vector,
+        context: ClassContext,
+        objective: Objective,
+        constraints: list[Constraint],
+    ) -> Problem:
+        """A problem made of parts of another, which has checked them."""
         part = object.__new__(Problem)
-        part.scores, part.y, part.weight = self.scores, self.y, np.where(chosen, self.weight, 0.0)
-        part.n_samples, part.n_classes = part.scores.shape
-        part.totals = tally(part.y, part.weight, part.n_classes)
+        part.scores, part.y, part.weight, part.context = scores, y, weight, context
+        part.n_samples, part.n_classes = scores.shape
+        part.totals = tally(y, weight, part.n_classes)
         part.present = part.totals > 0
-        part.context = self.context.with_totals(part.totals)
-        part.objective_spec, part.constraints = self.objective_spec, self.constraints
-        part.objective = part.objective_spec.on(part.context)
+        part.objective_spec, part.objective, part.constraints = objective, objective.on(context), constraints
         return part
 
 

@@ -71,7 +71,7 @@ class Found:
     """What a search, a method or pooling found: an adjustment, its worth, and how it was found.
 
     reason: why the search stopped, or what was chosen. lines: exact lines taken. weights: W by part ("l", "delta", and
-    "residual" with pooling). path: cross-validated scores of the poolings, where they were compared.
+    "residual" with pooling), of the classes that are present. path: cross-validated scores, where poolings compete.
     """
 
     adjustment: Adjustment
