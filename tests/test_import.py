@@ -22,7 +22,7 @@ CORE = (
     "evaluation",
     "forms",
 )
-CORE += ("objectives", "policy", "sampling", "strategy")
+CORE += ("objectives", "policy", "sampling", "strategy", "study")
 
 
 @pytest.mark.parametrize("statement", ["import capri", *(f"import capri.{name}" for name in CORE)])

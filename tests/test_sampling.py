@@ -84,7 +84,7 @@ class TestFolds:
 
 
 class TestStoredResultsDependOnThem:
-    """Digests of the positions that the first release drew: they must never change."""
+    """Digests of positions drawn as they were for the results in store: they must never change."""
 
     @pytest.mark.parametrize(
         ("name", "expected"), [("cifar10-lt", "34bf65fe7bf7e52a"), ("cifar100-lt", "88f32ac92e2f8985")]

@@ -29,8 +29,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from capri import LogitAdjuster, class_errors, evaluate
+from capri import LogitAdjuster, class_errors, evaluate, study
 from capri.attributes import difficulty
+from capri.sampling import divide, shuffled
+from capri.study import Split, Spread, judge
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("CAPRI_SHARED", ROOT.parent / "shared")) / "data"
@@ -42,12 +44,8 @@ SIZES = (5, 10, 20, 50)
 SEEDS = range(5)
 OBJECTIVES = ("balanced", "sdev", "cvar:0.2", "quantile:0.2", "weighted")
 DEFAULT = "pooled"
-METHODS: dict[str, dict] = {
-    "la": {"method": "la"},
-    "plain": {"method": "plain"},
-    "cap": {"method": "cap", "pooling": None},
-    "pooled": {"method": "cap", "pooling": "auto"},
-}
+METHODS = {name: study.METHODS[name] for name in ("unadjusted", "la", "plain", "cap")}
+METHODS[DEFAULT] = study.METHODS["cap-pooled"]
 
 
 class Scores(NamedTuple):
@@ -65,10 +63,8 @@ def long_tail(largest: int, imbalance: float, n_classes: int) -> np.ndarray:
 
 def halves(scores: np.ndarray, y: np.ndarray, counts: np.ndarray, seed: int) -> Scores:
     """Official test samples, half of each class to tune and half to test."""
-    rng = np.random.default_rng(seed)
-    order = [rng.permutation(np.flatnonzero(y == k)) for k in range(len(counts))]
-    val, test = np.stack([o[:50] for o in order]), np.concatenate([o[50:] for o in order])
-    return Scores(scores[val.ravel()].reshape(len(counts), 50, -1), scores[test], y[test], counts)
+    val, test = divide(y, np.full(len(counts), 50), seed)
+    return Scores(scores[val].reshape(len(counts), 50, -1), scores[test], y[test], counts)
 
 
 def cifar_resnet(seed: int) -> Scores:
@@ -99,7 +95,7 @@ def clinc(seed: int) -> Scores:
     rng = np.random.default_rng(seed)
     counts = np.empty(150, int)
     counts[rng.permutation(150)] = long_tail(50, 50, 150)
-    order = [rng.permutation(np.flatnonzero(y == k)) for k in range(150)]
+    order = list(shuffled(y, 150, rng))
     train = np.concatenate([o[:n] for o, n in zip(order, counts, strict=True)])
     val = np.stack([o[50:100] for o in order])
     model = LogisticRegression(C=30, max_iter=200).fit(x[train], y[train])
@@ -110,9 +106,8 @@ def clinc(seed: int) -> Scores:
 @cache
 def digits(seed: int) -> Scores:
     x, y = load_digits(return_X_y=True)
-    rng = np.random.default_rng(seed)
     counts = long_tail(90, 30, 10)
-    order = [rng.permutation(np.flatnonzero(y == k)) for k in range(10)]
+    order = list(shuffled(y, 10, seed))
     train = np.concatenate([o[:n] for o, n in zip(order, counts, strict=True)])
     val, test = np.stack([o[90:140] for o in order]), np.concatenate([o[140:] for o in order])
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500)).fit(x[train], y[train])
@@ -142,22 +137,19 @@ def cells() -> Iterator[tuple[str, int, str, int]]:
 def run_cell(source: str, size: int, objective: str, seed: int) -> dict:
     scores = SOURCES[source][1](seed)
     k = len(scores.counts)
-    omega = np.random.default_rng(1000 + seed).uniform(size=k)
-    weights = omega if objective == "weighted" else None
-    x, y = scores.val[:, :size].reshape(-1, k), np.repeat(np.arange(k), size)
-
-    def test(adjusted: np.ndarray) -> dict[str, float]:
-        wanted = dict.fromkeys([objective, "balanced"])
-        return evaluate(scores.test_y, adjusted.argmax(axis=1), k, list(wanted), weights=weights)
-
-    row = {"source": source, "size": size, "objective": objective, "seed": seed, "unadjusted": test(scores.test)}
-    for name, settings in METHODS.items():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            adjuster = LogitAdjuster(objective, weights=weights, bootstrap=1, **settings)
-            adjuster.fit(x, y, class_counts=scores.counts)
-        row[name] = test(adjuster.transform(scores.test))
-    return row
+    split = Split(
+        scores.val[:, :size].reshape(-1, k),
+        np.repeat(np.arange(k), size),
+        scores.test,
+        scores.test_y,
+        class_names=tuple(map(str, range(k))),
+        train_counts=scores.counts,
+        weights=np.random.default_rng(1000 + seed).uniform(size=k) if objective == "weighted" else None,
+    )
+    row = {"source": source, "size": size, "objective": objective, "seed": seed}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return row | {name: judge(split, objective, method).test for name, method in METHODS.items()}
 
 
 def run() -> None:
@@ -208,18 +200,17 @@ def render_leak() -> str:
         "| --- | --- | ---: |",
     ]
     for (source, objective), rows in groups.items():
-        mean, error = paired(rows, "same", "other", objective)
-        lines.append(f"| {source} | {objective} | {mean:+.2f} ± {error:.2f} |")
+        found = paired(rows, "same", "other", objective).text(2, signed=True)
+        lines.append(f"| {source} | {objective} | {found} |")
     return "\n".join(lines) + "\n"
 
 
 # -- the page ---------------------------------------------------------------------------------------------------------
 
 
-def paired(rows: list[dict], first: str, second: str, objective: str) -> tuple[float, float]:
-    """Mean and standard error of first − second, in points."""
-    difference = 100 * np.array([r[first][objective] - r[second][objective] for r in rows])
-    return difference.mean(), difference.std(ddof=1) / np.sqrt(len(difference))
+def paired(rows: list[dict], first: str, second: str, objective: str) -> Spread:
+    """Mean and standard error of first − second."""
+    return Spread.of([r[first][objective] - r[second][objective] for r in rows]).of_mean()
 
 
 def render() -> str:
@@ -240,19 +231,17 @@ def render() -> str:
                     continue
                 compared += 1
                 cells_ = [f"{100 * np.mean([r['unadjusted'][objective] for r in rows]):.2f}"]
-                for method in METHODS:
-                    mean, _ = paired(rows, method, "unadjusted", objective)
+                for method in list(METHODS)[1:]:
+                    mean = paired(rows, method, "unadjusted", objective).mean
                     beside = ""
                     if objective == "sdev":
-                        beside = f" (bal {paired(rows, method, 'unadjusted', 'balanced')[0]:+.1f})"
-                    cells_.append(f"{mean:+.2f}{beside}")
+                        beside = f" (bal {100 * paired(rows, method, 'unadjusted', 'balanced').mean:+.1f})"
+                    cells_.append(f"{100 * mean:+.2f}{beside}")
                 for rival in ("la", "plain"):
-                    mean, error = paired(rows, DEFAULT, rival, objective)
-                    cells_.append(f"{mean:+.2f} ± {error:.2f}")
-                    if mean > error:
-                        losses.append(
-                            f"{source}, {objective}, {size} per class: {mean:+.2f} ± {error:.2f} against {rival}"
-                        )
+                    difference = paired(rows, DEFAULT, rival, objective)
+                    cells_.append(difference.text(2, signed=True))
+                    if difference.mean > difference.deviation:
+                        losses.append(f"{source}, {objective}, {size} per class: {cells_[-1]} against {rival}")
                 lines.append(f"| {objective} | {size} | " + " | ".join(cells_) + " |")
     lost = len({loss.rsplit(":", 1)[0] for loss in losses})
     kept, seeds = compared - lost, " to ".join(map(str, sorted({min(n_seeds), max(n_seeds)})))

@@ -134,7 +134,7 @@ def _scatter_needs(seeds: Sequence[int], size: Size) -> list[Unit]:
 
 def _draw_scatter(store: Store, seeds: Sequence[int], size: Size, path: Path) -> None:
     split = demo.DATASETS["digits" if size == "smoke" else SMALL].split(seeds[0])
-    largest, smallest = int(split.train_counts.argmax()), int(split.train_counts.argmin())
+    largest, smallest = int(split.counts.argmax()), int(split.counts.argmin())
     names = split.class_names[largest], split.class_names[smallest]
     shown: list[tuple[str, Any]] = [("as trained", np.asarray(split.test_scores))]
     for part, title in PARTS.items():
@@ -149,7 +149,7 @@ def _draw_scatter(store: Store, seeds: Sequence[int], size: Size, path: Path) ->
             for k, colour, marker in ((largest, ORANGE, "."), (smallest, BLUE, "x")):
                 of = scores[split.test_y == k]
                 axes.plot(of[:, largest], of[:, smallest], marker, color=colour, alpha=0.6,
-                          label=f"{split.class_names[k]} ({int(split.train_counts[k]):,} in training)")  # fmt: skip
+                          label=f"{split.class_names[k]} ({int(split.counts[k]):,} in training)")  # fmt: skip
             both = np.isin(split.test_y, (largest, smallest))
             low, high = scores[both][:, [largest, smallest]].min(), scores[both][:, [largest, smallest]].max()
             axes.plot([low, high], [low, high], color=INK, lw=1, label="decision boundary of the two")

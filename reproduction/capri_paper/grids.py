@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from capri.study import Spread
 from capri_paper import reference
 from capri_paper.exhibits import Only, Size, Table
 from capri_paper.store import Store
@@ -34,8 +35,7 @@ class Entry:
         diverged = f" ({self.failed} of {self.failed + len(self.values)} diverged)" if self.failed else ""
         if not len(self.values):
             return f"–{diverged}"
-        spread = f" ± {self.values.std(ddof=1):.2f}" if len(self.values) > 1 else ""
-        return f"{self.values.mean():.2f}{spread}{diverged}"
+        return f"{Spread.of(self.values).text(2, scale=1)}{diverged}"
 
     def theirs(self) -> str:
         """The paper's number and how far ours is from it, in brackets."""

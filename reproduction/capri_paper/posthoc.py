@@ -7,15 +7,15 @@ seed. In smoke size they are those of handwritten digits.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capri import demo, packs
+from capri import demo, packs, study
 from capri._checks import InputError
-from capri.evaluation import evaluate
-from capri.strategy import Strategy
+from capri.study import Split
 from capri_paper.exhibits import Size
 from capri_paper.store import Result, Store, Unit
 
@@ -24,10 +24,10 @@ DRAWS = 10  # of test-time weights, for the objective "weighted"
 #: Settings of `LogitAdjuster` by method; None is the model as it was trained.
 METHODS: Mapping[str, Mapping[str, Any] | None] = {
     "pretrained": None,
-    "plain": {"method": "plain"},
-    "la": {"method": "la"},
-    "cap": {"method": "cap", "pooling": None},
-    "pooled": {"method": "cap", "pooling": "auto"},
+    "plain": study.SETTINGS["plain"],
+    "la": study.SETTINGS["la"],
+    "cap": study.SETTINGS["cap"],
+    "pooled": study.SETTINGS["cap-pooled"],
 }
 
 
@@ -48,7 +48,7 @@ def network(scores: str) -> str:
     return str(packs.load(scores).card["config_digest"]) if scores in packs.names() else ""
 
 
-def split_of(settings: Mapping[str, Any]) -> demo.Split:
+def split_of(settings: Mapping[str, Any]) -> Split:
     """The scores and the split that a unit names."""
     if settings["scores"] not in demo.DATASETS:
         raise InputError(f"there are no scores {settings['scores']!r}; there are {', '.join(demo.DATASETS)}.")
@@ -67,28 +67,24 @@ def do_posthoc(unit: Unit, store: Store) -> Result:
     return {**means, "l": found[0]["l"], "delta": found[0]["delta"], "draws": len(found)}
 
 
-def _draws(split: demo.Split, s: Mapping[str, Any]) -> list[NDArray[np.float64] | None]:
+def _draws(split: Split, s: Mapping[str, Any]) -> list[NDArray[np.float64] | None]:
     """Test-time weights, where the objective has any: U(0, 1) per class, as the paper draws them."""
     if s["objective"] != "weighted":
         return [None]
     rng = np.random.default_rng((s["split"], 2))
-    return [rng.uniform(size=len(split.train_counts)) for _ in range(s["draws"])]
+    return [rng.uniform(size=split.n_classes) for _ in range(s["draws"])]
 
 
-def _one(split: demo.Split, s: Mapping[str, Any], weights: NDArray[np.float64] | None) -> Result:
-    given = METHODS[s["method"]]
-    strategy = Strategy.of(len(split.train_counts))
-    if given is not None:
-        tune = demo.tuned(**given, parameters=s["parameters"], constraints=s.get("constraints"))
-        strategy = tune(split.weighted(weights), s["objective"])
-    names = list(dict.fromkeys([s["objective"], "plain", "balanced", "sdev"]))
-
-    def errors(scores: NDArray[Any]) -> dict[str, float]:
-        return evaluate(split.test_y, scores.argmax(axis=1), strategy.n_classes, names, weights=weights)
-
+def _one(split: Split, s: Mapping[str, Any], weights: NDArray[np.float64] | None) -> Result:
+    known, given = replace(split, weights=weights), METHODS[s["method"]]
+    how = {"parameters": s["parameters"], "constraints": s.get("constraints")}
+    method = study.METHODS["unadjusted"] if given is None else study.tuned(**given, **how)
+    chosen, trained = (
+        study.judge(known, s["objective"], m, beside=("plain", "balanced", "sdev")) for m in (method, study.unadjusted)
+    )
     return {
-        "test": errors(strategy.adjust(split.test_scores)),
-        "unadjusted": errors(split.test_scores),
-        "l": strategy.l.round(6).tolist(),
-        "delta": strategy.delta.round(6).tolist(),
+        "test": dict(chosen.test),
+        "unadjusted": dict(trained.test),
+        "l": chosen.strategy.l.round(6).tolist(),
+        "delta": chosen.strategy.delta.round(6).tolist(),
     }

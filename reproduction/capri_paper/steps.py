@@ -36,11 +36,9 @@ def do_steps(unit: Unit, store: Store) -> Result:
     """Loss and error on test after each step."""
     s = unit.settings
     split = split_of(s)
-    k = len(split.train_counts)
+    k = split.n_classes
     errors = class_errors(split.val_y, split.val_scores.argmax(axis=1), k)
-    table = Attributes.of(
-        freq=frequency(split.train_counts), diff=difficulty(errors, np.bincount(split.val_y, minlength=k))
-    )
+    table = Attributes.of(freq=frequency(split.counts), diff=difficulty(errors, np.bincount(split.val_y, minlength=k)))
     D = build_dictionary(table).values
     val, test = Problem(split.val_scores, split.val_y), Problem(split.test_scores, split.test_y)
     run = first_order(val, D, of=s["part"], steps=s["steps"] + 1, rate=s["rate"], momentum=0.0, watch=test,

@@ -9,81 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from capri import packs
-from capri.errors import class_errors
-from capri.evaluation import evaluate
+from capri import packs, study
 from capri.sampling import shuffled
-from capri.strategy import Strategy
+from capri.study import Method, Split, Study
 
 OBJECTIVES = ("balanced", "sdev", "cvar:0.2", "quantile:0.2", "weighted")
 
-
-@dataclass(frozen=True)
-class Split:
-    """Scores of one model on validation and test samples, and what is known of the classes."""
-
-    val_scores: NDArray[Any]
-    val_y: NDArray[np.int64]
-    test_scores: NDArray[Any]
-    test_y: NDArray[np.int64]
-    train_counts: NDArray[np.float64]
-    class_names: tuple[str, ...]
-    weights: NDArray[np.float64]
-
-    def weighted(self, weights: NDArray[np.float64] | None) -> Split:
-        """The same under other test-time weights, if any are given."""
-        return self if weights is None else replace(self, weights=weights)
-
-    def test_errors(self, strategy: Strategy) -> NDArray[np.float64]:
-        """Class errors on test."""
-        predictions = strategy.adjust(self.test_scores).argmax(axis=1)
-        return class_errors(self.test_y, predictions, strategy.n_classes)
-
-    def test_value(self, strategy: Strategy, objective: str) -> float:
-        """One objective on test."""
-        predictions = strategy.adjust(self.test_scores).argmax(axis=1)
-        values = evaluate(self.test_y, predictions, strategy.n_classes, [objective], weights=self.weights)
-        return values[objective]
-
-
-Method: TypeAlias = Callable[[Split, str], Strategy]
-
-
-def as_trained(split: Split, objective: str) -> Strategy:
-    """The model as it is."""
-    return Strategy.of(len(split.train_counts))
-
-
-def logit_adjustment(split: Split, objective: str) -> Strategy:
-    """Logit adjustment with τ = 1: subtract log π, without looking at any validation data."""
-    return Strategy.logit_adjustment(split.train_counts, tau=1.0)
-
-
-def tuned(**settings: Any) -> Method:
-    """A strategy tuned on the validation scores for the column's objective."""
-
-    def method(split: Split, objective: str) -> Strategy:
-        from capri.posthoc import LogitAdjuster
-
-        weights = split.weights if objective == "weighted" else None
-        adjuster = LogitAdjuster(objective, weights=weights, bootstrap=1, **settings)
-        return adjuster.fit(split.val_scores, split.val_y, class_counts=split.train_counts).strategy_
-
-    return method
-
-
+AS_TRAINED = "as trained"
 METHODS: dict[str, Method] = {
-    "as trained": as_trained,
-    "LA, τ = 1": logit_adjustment,
-    "LA, tuned": tuned(method="la"),
-    "plain": tuned(method="plain"),
-    "CAP": tuned(method="cap", pooling=None),
-    "CAP, pooled": tuned(method="cap", pooling="auto"),
+    AS_TRAINED: study.METHODS["unadjusted"],
+    "LA, τ = 1": study.METHODS["la1"],
+    "LA, tuned": study.METHODS["la"],
+    "plain": study.METHODS["plain"],
+    "CAP": study.METHODS["cap"],
+    "CAP, pooled": study.METHODS["cap-pooled"],
 }
 
 
@@ -108,9 +50,9 @@ def long_tailed_digits(seed: int, imbalance: float = 30.0) -> Split:
         y[val].astype(np.int64),
         model.decision_function(X[test]),
         y[test].astype(np.int64),
-        sizes.astype(np.float64),
-        tuple("0123456789"),
-        rng.uniform(size=10),
+        class_names=tuple("0123456789"),
+        train_counts=sizes.astype(np.float64),
+        weights=rng.uniform(size=10),
     )
 
 
@@ -122,7 +64,7 @@ def pack(name: str) -> Callable[[int], Split]:
         val, test = scores.halves(seed)
         weights = np.random.default_rng((seed, 1)).uniform(size=len(scores.class_names))
         x, y, counts = scores.logits, scores.y, scores.train_counts.astype(np.float64)
-        return Split(x[val], y[val], x[test], y[test], counts, scores.class_names, weights)
+        return Split(x[val], y[val], x[test], y[test], scores.class_names, counts, weights)
 
     return split
 
@@ -133,6 +75,11 @@ class Dataset:
 
     title: str
     split: Callable[[int], Split]
+
+    def known(self, seed: int, objective: str) -> Split:
+        """A split as it is known to those who tune: only the weighted error has test-time weights."""
+        split = self.split(seed)
+        return split if objective == "weighted" else replace(split, weights=None)
 
 
 _PACKS = {
@@ -148,17 +95,6 @@ DATASETS: dict[str, Dataset] = {
 DEFAULT = next(iter(DATASETS))
 
 
-@dataclass(frozen=True)
-class Results:
-    """Test values by method and objective, (n_splits,) each, and mean class errors for the picture."""
-
-    values: Mapping[str, Mapping[str, NDArray[np.float64]]]
-    class_errors: Mapping[str, Mapping[str, NDArray[np.float64]]]
-    train_counts: NDArray[np.float64]
-    class_names: tuple[str, ...]
-    n_splits: int
-
-
 def run(
     dataset: str = DEFAULT,
     n_splits: int = 5,
@@ -166,34 +102,7 @@ def run(
     objectives: Sequence[str] = OBJECTIVES,
     on_step: Callable[[], None] = lambda: None,
     jobs: int = 1,
-) -> Results:
+) -> Study:
     """All methods for all objectives on all splits; `on_step` is called once per objective and split."""
-    from joblib import Parallel, delayed
-
     chosen = METHODS if methods is None else methods
-    tasks = [(objective, seed) for seed in range(n_splits) for objective in objectives]
-    calls = (delayed(_judge)(DATASETS[dataset], objective, seed, chosen) for objective, seed in tasks)
-    values: dict[str, dict[str, list[float]]] = {m: {o: [] for o in objectives} for m in chosen}
-    errors: dict[str, dict[str, list[NDArray[np.float64]]]] = {m: {o: [] for o in objectives} for m in chosen}
-    for (objective, _), found in zip(tasks, Parallel(n_jobs=jobs, return_as="generator")(calls), strict=True):
-        for name, (value, by_class) in found.items():
-            values[name][objective].append(value)
-            errors[name][objective].append(by_class)
-        on_step()
-    first = DATASETS[dataset].split(0)
-    return Results(
-        {m: {o: np.array(v) for o, v in row.items()} for m, row in values.items()},
-        {m: {o: np.mean(e, axis=0) for o, e in row.items()} for m, row in errors.items()},
-        first.train_counts,
-        first.class_names,
-        n_splits,
-    )
-
-
-def _judge(
-    dataset: Dataset, objective: str, seed: int, methods: Mapping[str, Method]
-) -> dict[str, tuple[float, NDArray[np.float64]]]:
-    """Objective and class errors on test, by method."""
-    split = dataset.split(seed)
-    strategies = {name: method(split, objective) for name, method in methods.items()}
-    return {name: (split.test_value(s, objective), split.test_errors(s)) for name, s in strategies.items()}
+    return study.run(DATASETS[dataset].known, range(n_splits), chosen, objectives, jobs=jobs, on_step=on_step)

@@ -201,7 +201,7 @@ class TestWarnings:
         lines = done.err.splitlines()
         assert all(line.startswith("capri: warning: ") for line in lines)
         assert any("3 of 3 classes have fewer than 5 validation samples" in line for line in lines)
-        assert any("Give --class-counts of the training data" in line for line in lines)
+        assert any("give --class-counts of the training data" in line for line in lines)
         assert len(lines) == 2
 
     def test_absent_classes_are_left_out_on_request(self, capri, files, data, tmp_path):

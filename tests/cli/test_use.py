@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from capri import Policy, Strategy, evaluate
-from capri.cli import comparison
 from capri.cli.progress import progress
+
+COUNTS = np.array([900, 90, 10])
 
 
 def column(text):
@@ -171,12 +172,19 @@ class TestCompare:
             assert text in done.out
         assert done.out.count("balanced, held out") == 1
 
-    def test_validation_is_never_test(self, data):
-        setting = comparison.Setting(*data, ("a", "b", "c"))
-        for seed in range(3):
-            tuning, test = comparison.stratified_split(setting, 0.4, seed)
-            assert sorted([*tuning, *test]) == list(range(90))
-            assert np.bincount(data[1][test]).tolist() == [12, 12, 12]
+    def test_what_is_named_twice_is_compared_once(self, capri, files):
+        arguments = ("--objective", "worst", "--objective", "worst", "--methods", "la,la", "--splits", 1, "--json")
+        rows = json.loads(capri("compare", files / "val.npz", *arguments).out)["objectives"]["worst"]
+        assert {name: row["n"] for name, row in rows.items()} == {"la": 1}
+
+    def test_logit_adjustment_with_temperature_one_tunes_nothing(self, capri, files, data):
+        arguments = ("--methods", "unadjusted,la1", "--splits", 1, "--seed", 4, "--json")
+        row = json.loads(capri("compare", files / "val.npz", *arguments).out)["objectives"]["balanced"]["la1"]
+        scores, y = data
+        wrong = (scores - np.log(COUNTS / COUNTS.sum())).argmax(1) != y
+        by_class = [wrong[y == k].mean() for k in range(3)]
+        both = np.mean([row["validation"], row["test"]])  # equal halves: together they are the whole
+        assert both == pytest.approx(np.mean(by_class))
 
     def test_the_same_seed_gives_the_same_figures(self, capri, files):
         arguments = ("compare", files / "val.npz", "--methods", "unadjusted,la", "--splits", 1, "--json")
@@ -186,8 +194,8 @@ class TestCompare:
         assert first["objectives"]["balanced"]["la"]["deviation"] is None
 
     def test_methods_that_need_frequencies_are_left_out_without_them(self, capri, files):
-        done = capri("compare", files / "bare.npz", "--methods", "unadjusted,la,plain", "--splits", 1, "--json")
-        assert "capri: warning: la left out: training frequencies are unknown; give --class-counts." in done.err
+        done = capri("compare", files / "bare.npz", "--methods", "unadjusted,la1,la,plain", "--splits", 1, "--json")
+        assert "capri: warning: la1, la left out: training frequencies are unknown; give --class-counts." in done.err
         assert list(json.loads(done.out)["objectives"]["balanced"]) == ["unadjusted", "plain"]
 
     def test_probabilities(self, capri, files):

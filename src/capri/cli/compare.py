@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Annotated
 
 import typer
 
-from capri.cli import comparison, display, options
+from capri import study
+from capri._checks import InputError
+from capri.cli import display, options
 from capri.cli.classes import class_context
-from capri.cli.comparison import DEFAULT_ROWS, Setting
 from capri.cli.inputs import Source, read_samples, warn_if_probabilities
 from capri.cli.messages import spoken_warnings
 from capri.cli.progress import progress
+from capri.study import METHODS, Split
+
+DEFAULT_METHODS = ("unadjusted", "la", "plain", "cap", "cap-pooled")
 
 EXAMPLES = """
 **Examples**
@@ -21,8 +27,8 @@ EXAMPLES = """
     capri compare val.npz --objective balanced --objective worst --splits 10 --json
 
 **Methods.** `unadjusted`; `la`: logit adjustment, tuned; `plain`: one free offset per class; `cap`: a map of class
-attributes; `cap-pooled`: the same, from which classes may deviate (the default of `capri tune`); also `cdt` and `vs`.
-`sdev` alone is tuned under `balanced <= baseline`.
+attributes; `cap-pooled`: the same, from which classes may deviate (the default of `capri tune`); also `cdt`, `vs`, and
+`la1`: logit adjustment with τ = 1, which tunes nothing. `sdev` alone is tuned under `balanced <= baseline`.
 """
 
 
@@ -31,7 +37,7 @@ def compare(
     objective: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="What to tune for; may be repeated. By default balanced.")
     ] = None,
-    methods: Annotated[str, typer.Option(metavar="LIST", help="Methods to compare.")] = ",".join(DEFAULT_ROWS),
+    methods: Annotated[str, typer.Option(metavar="LIST", help="Methods to compare.")] = ",".join(DEFAULT_METHODS),
     splits: Annotated[int, typer.Option(min=1, help="How many random splits.")] = 5,
     holdout: Annotated[float, typer.Option(help="Share of each class that is held out, between 0 and 1.")] = 0.5,
     seed: options.Seed = 0,
@@ -52,38 +58,44 @@ def compare(
     standard deviation over splits of the held-out objective, of its paired difference to the unadjusted model, and of
     the objective on the part tuned on.
     """
-    rows = options.read_names(methods)
-    comparison.check_rows(rows)
-    comparison.check_holdout(holdout)
+    wanted = options.read_names(methods)
+    _check_methods(wanted)
+    if not 0 < holdout < 1:
+        raise InputError(f"--holdout is {holdout:g}; it must lie between 0 and 1, such as 0.5.")
     has = {"weights": weights is not None, "groups": groups is not None}
-    goals = [options.read_objective(text, **has).name for text in objective or ["balanced"]]
+    goals = list(dict.fromkeys(options.read_objective(text, **has).name for text in objective or ["balanced"]))
     with spoken_warnings():
         samples = read_samples(Source(scores, scores_key, label_key, labels, class_names, class_counts))
         if not proba:
             warn_if_probabilities(samples)
-        setting = Setting(
-            samples.scores,
-            samples.require_labels(),
-            samples.class_names,
-            class_counts=samples.class_counts,
-            **class_context(weights, groups, samples.class_names),
-            kind="proba" if proba else "logits",
-            absent=absent,
-        )
-        rows = comparison.possible_rows(setting, rows)
-        with progress("comparing", splits * len(goals) * len(rows)) as advance:
-            result = comparison.compare(
-                setting, goals, rows, splits=splits, holdout=holdout, seed=seed, on_step=advance
-            )
+        y, names, counts = samples.require_labels(), samples.class_names, samples.class_counts
+        context = class_context(weights, groups, names)
+
+        def split(split_seed: int, goal: str) -> Split:
+            known = {"train_counts": counts, "kind": "proba" if proba else "logits", "absent": absent, **context}
+            return study.hold_out(samples.scores, y, names, holdout, split_seed, **known)
+
+        chosen = {name: METHODS[name] for name in study.possible_methods(wanted, y, len(names), counts)}
+        with progress("comparing", splits * len(goals)) as advance:
+            result = study.run(split, range(seed, seed + splits), chosen, goals, on_step=advance)
     if as_json:
         content = {"scores": samples.origin, "splits": splits, "holdout": holdout, "seed": seed}
-        display.print_json(content | {"objectives": display.comparison_json(result)})
+        display.print_json(content | {"objectives": {goal: display.comparison_json(result, goal) for goal in goals}})
         return
     out = display.stdout()
     out.print(samples.describe(), markup=False)
-    for goal, figures in result.items():
-        out.print(display.comparison_table(goal, figures))
+    for goal in goals:
+        out.print(display.comparison_table(result, goal))
     out.print(
         f"Errors in %, mean ± standard deviation, n = {splits} splits with {holdout:.0%} of each class held out; "
         "lower is better."
     )
+
+
+def _check_methods(names: Sequence[str]) -> None:
+    """Refuse methods that do not exist."""
+    for name in names:
+        if name not in METHODS:
+            near = get_close_matches(name, METHODS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(METHODS)}."
+            raise InputError(f"--methods holds {name!r}, which is not a method; {hint}")

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich import box
 from rich.console import Console
 from rich.progress import Progress
@@ -16,9 +14,10 @@ from rich.table import Table
 from capri import demo as story
 from capri._checks import InputError
 from capri._files import write_atomically
+from capri.study import Split, Spread, Study
 
 #: What the last method is compared with.
-OTHERS = ("as trained", "LA, tuned", "plain")
+OTHERS = (story.AS_TRAINED, "LA, tuned", "plain")
 
 
 def demo(
@@ -40,27 +39,28 @@ def demo(
     console.print(differences(results))
     console.print(
         f"Errors in % on test samples, mean ± standard deviation over {splits} splits; lower is better. Each column is "
-        "tuned for its own objective on validation samples, there with sdev under balanced <= as trained.\n"
+        "tuned for its own objective on validation samples; the spread sdev is lowered only as far as the balanced "
+        "error there stays at or below that of the model as trained.\n"
         "LA: logit adjustment. plain: one free offset per class. CAP: offsets from class attributes, pooled: with "
         "room for each class to deviate. Differences are taken split by split, on the same scores.",
         highlight=False,
     )
-    write_atomically(out / "table.md", markdown(results).encode())
-    picture = draw(results, source.title, out)
+    write_atomically(out / "table.md", markdown(results, splits).encode())
+    picture = draw(results, source.split(0), out)
     console.print(f"Picture of the class errors: {picture}\nTable: {out / 'table.md'}")
 
 
-def table(results: story.Results) -> Table:
+def table(results: Study) -> Table:
     """The results as a terminal table, the best of each column in bold."""
     grid = _grid("method")
-    best = {o: min(results.values[m][o].mean() for m in results.values) for o in story.OBJECTIVES}
+    best = {o: results.best(o) for o in story.OBJECTIVES}
     for method, row in results.values.items():
-        cells = [(cell(row[o]), row[o].mean() <= best[o] + 1e-12) for o in story.OBJECTIVES]
+        cells = [(Spread.of(row[o]).text(), method in best[o]) for o in story.OBJECTIVES]
         grid.add_row(method, *(f"[bold green]{text}[/]" if first else text for text, first in cells))
     return grid
 
 
-def differences(results: story.Results) -> Table:
+def differences(results: Study) -> Table:
     """The last method less others, as a terminal table."""
     grid = _grid("other", title=f"{list(results.values)[-1]} minus another, in points")
     for name, cells in paired(results):
@@ -75,26 +75,25 @@ def _grid(heading: str, title: str | None = None) -> Table:
     return grid
 
 
-def paired(results: story.Results) -> list[tuple[str, list[str]]]:
+def paired(results: Study) -> list[tuple[str, list[str]]]:
     """Rows of the differences: the last method less others, split by split."""
     last = list(results.values)[-1]
-    rows = []
-    for other in OTHERS:
-        pairs = [results.values[last][o] - results.values[other][o] for o in story.OBJECTIVES]
-        rows.append((other, [cell(pair, sign=True) for pair in pairs]))
-    return rows
+    return [
+        (other, [Spread.of(results.difference(last, other, o)).text(signed=True) for o in story.OBJECTIVES])
+        for other in OTHERS
+    ]
 
 
-def markdown(results: story.Results) -> str:
+def markdown(results: Study, n_splits: int) -> str:
     """Both tables as Markdown."""
-    rows = [(method, [cell(row[o]) for o in story.OBJECTIVES]) for method, row in results.values.items()]
+    rows = [(method, [Spread.of(row[o]).text() for o in story.OBJECTIVES]) for method, row in results.values.items()]
     head, rule = " | ".join(story.OBJECTIVES), "| --- |" + " ---: |" * len(story.OBJECTIVES)
     return "\n".join(
         [
             f"| method | {head} |",
             rule,
             *(f"| {name} | {' | '.join(cells)} |" for name, cells in rows),
-            f"\nErrors in %, test, mean ± standard deviation, n = {results.n_splits} splits.\n",
+            f"\nErrors in %, test, mean ± standard deviation, n = {n_splits} splits.\n",
             f"| {list(results.values)[-1]} minus | {head} |",
             rule,
             *(f"| {name} | {' | '.join(cells)} |" for name, cells in paired(results)),
@@ -103,23 +102,17 @@ def markdown(results: story.Results) -> str:
     )
 
 
-def cell(values: NDArray[np.float64], sign: bool = False) -> str:
-    """Mean ± standard deviation in percent."""
-    spread = f" ± {100 * values.std(ddof=1):.1f}" if len(values) > 1 else ""
-    return f"{100 * values.mean():{'+' if sign else ''}.1f}{spread}"
-
-
-def draw(results: story.Results, title: str, out: Path) -> Path:
+def draw(results: Study, split: Split, out: Path) -> Path:
     """Class errors before and after, for the first objective and the last method."""
     from capri.report.figures import class_error_figure
 
     objective, method = story.OBJECTIVES[0], list(results.values)[-1]
     return class_error_figure(
-        results.class_errors["as trained"][objective],
-        results.class_errors[method][objective],
-        results.train_counts,
-        results.class_names,
-        labels=("as trained", method),
+        results.class_errors[story.AS_TRAINED][objective].mean(axis=0),
+        results.class_errors[method][objective].mean(axis=0),
+        split.counts,
+        split.class_names,
+        labels=(story.AS_TRAINED, method),
         title=f"Class errors, tuned for {objective} error",
         path=out / "class_errors.png",
     )

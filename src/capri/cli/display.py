@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from capri.cli.comparison import UNADJUSTED, Comparison, Figures
+from capri.study import Spread, Study
 
 
 @dataclass(frozen=True)
@@ -65,35 +65,33 @@ def classes_table(rows: Sequence[ClassRow], *, title: str, after: bool, heading:
     return table
 
 
-def comparison_table(objective: str, figures: Mapping[str, Figures]) -> Table:
+def comparison_table(study: Study, objective: str) -> Table:
     """One objective: methods by row, means and deviations over splits; the best held-out mean stands out."""
     table = _table("method", "held out", "minus unadjusted", "tuned on")
     if objective != "balanced":
         table.add_column("balanced, held out", justify="right")
     table.title, table.title_justify = f"tuned for {objective}", "left"
-    best = min(np.mean(f.test) for f in figures.values())
-    for method, row in figures.items():
-        cells = [Text(method), Text(spread(row.test)), Text(_paired(figures, method)), Text(spread(row.validation))]
-        cells += [Text(spread(row.balanced))] if objective != "balanced" else []
-        table.add_row(*cells, style="bold" if np.mean(row.test) <= best + 1e-12 else None)
+    best = study.best(objective)
+    for method in study.values:
+        held_out, tuned_on, balanced = (
+            Spread.of(of[method][objective]).text() for of in (study.values, study.validation, study.balanced)
+        )
+        cells = [method, held_out, _paired(study, method, objective), tuned_on]
+        cells += [balanced] if objective != "balanced" else []
+        table.add_row(*map(Text, cells), style="bold" if method in best else None)
     return table
 
 
-def comparison_json(result: Comparison) -> dict[str, Any]:
-    """Figures of every split, with mean and deviation of the held-out objective."""
+def comparison_json(study: Study, objective: str) -> dict[str, Any]:
+    """Figures of every split by method, with mean and deviation of the held-out objective."""
     return {
-        objective: {
-            method: {
-                "mean": float(np.mean(f.test)),
-                "deviation": float(np.std(f.test, ddof=1)) if len(f.test) > 1 else None,
-                "n": len(f.test),
-                "test": f.test,
-                "validation": f.validation,
-                "balanced": f.balanced,
-            }
-            for method, f in figures.items()
+        method: asdict(Spread.of(row[objective]))
+        | {
+            "test": row[objective],
+            "validation": study.validation[method][objective],
+            "balanced": study.balanced[method][objective],
         }
-        for objective, figures in result.items()
+        for method, row in study.values.items()
     }
 
 
@@ -125,18 +123,11 @@ def change(before: float | None, after: float | None) -> str:
     return f"{100 * (after - before):+.1f}"
 
 
-def spread(values: Sequence[float]) -> str:
-    """Mean ± standard deviation, in percent."""
-    deviation = f" ± {100 * np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
-    return f"{100 * np.mean(values):.1f}{deviation}"
-
-
-def _paired(figures: Mapping[str, Figures], method: str) -> str:
+def _paired(study: Study, method: str, objective: str) -> str:
     """Mean ± deviation of the differences to the unadjusted scores on the same splits."""
-    if method == UNADJUSTED or UNADJUSTED not in figures:
+    if method == "unadjusted" or "unadjusted" not in study.values:
         return "–"
-    differences = np.subtract(figures[method].test, figures[UNADJUSTED].test)
-    return ("+" if differences.mean() > 0 else "") + spread(differences.tolist())
+    return Spread.of(study.difference(method, "unadjusted", objective)).text(signed=True)
 
 
 def _table(first: str, *others: str) -> Table:
