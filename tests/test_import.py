@@ -22,7 +22,7 @@ CORE = (
     "evaluation",
     "forms",
 )
-CORE += ("objectives", "policy", "strategy")
+CORE += ("metrics", "objectives", "policy", "strategy")
 
 
 @pytest.mark.parametrize("statement", ["import capri", *(f"import capri.{name}" for name in CORE)])
