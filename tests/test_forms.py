@@ -34,7 +34,7 @@ def names_of_error_objectives():
         for parameter, example in EXAMPLES.items():
             shown = shown.replace(f":{parameter}", f":{example}").replace(f"[{parameter}]", f"[{example}]")
         names.append(shown)
-    return [name for name in names if "f1" not in name]
+    return [name for name in names if name not in ("macro_f1", "weighted_f1", "kappa", "mcc")]
 
 
 def central_differences(function, at, step=1e-6):

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from capri import InputError, as_objective, evaluate, make_scorer, objective_names, register_objective
+from capri import (
+    AbsentClassWarning,
+    InputError,
+    as_objective,
+    evaluate,
+    make_scorer,
+    objective_names,
+    register_objective,
+)
 from capri.constraints import as_constraint
 from capri.forms import ClassContext
 from capri.objectives import (
@@ -52,6 +60,8 @@ class TestOracles:
             ("balanced", lambda y, p, w: 1 - metrics.balanced_accuracy_score(y, p, sample_weight=w)),
             ("macro_f1", lambda y, p, w: 1 - metrics.f1_score(y, p, average="macro", sample_weight=w)),
             ("weighted_f1", lambda y, p, w: 1 - metrics.f1_score(y, p, average="weighted", sample_weight=w)),
+            ("kappa", lambda y, p, w: 1 - metrics.cohen_kappa_score(y, p, sample_weight=w)),
+            ("mcc", lambda y, p, w: 1 - metrics.matthews_corrcoef(y, p, sample_weight=w)),
             ("worst", lambda y, p, w: 1 - min(metrics.recall_score(y, p, average=None, sample_weight=w))),
             (
                 "sdev",
@@ -68,6 +78,12 @@ class TestOracles:
         weight = weight if with_weights else None
         ours = evaluate(y, predicted, 6, [name], sample_weight=weight)[name]
         assert ours == pytest.approx(oracle(y, predicted, weight))
+
+    def test_one_class_alone_is_no_agreement_beyond_chance(self):
+        assert evaluate([0, 0, 1], [0, 0, 0], 2, ["kappa", "mcc"]) == {"kappa": 1.0, "mcc": 1.0}
+        with pytest.warns(AbsentClassWarning):
+            alone = evaluate([0, 0, 0], [0, 0, 0], 3, ["kappa", "mcc"], absent="ignore")
+        assert alone == {"kappa": 0.0, "mcc": 1.0}  # nothing is wrong, and nothing can correlate
 
     def test_weighted_error_is_the_mean_over_samples_weighted_by_class(self, decisions):
         y, predicted, _ = decisions

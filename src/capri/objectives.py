@@ -1,8 +1,9 @@
 """Objectives: one number to lower, made of class errors.
 
-Objectives go by name (``"cvar:0.2"``, ``"0.5*balanced+0.5*sdev"``), as objects (``cvar(0.2)``), or as any function of
-the class errors. An objective is added in one place: define it under `@register_objective`, and its name works
-everywhere. What they are made of is in `capri.forms`.
+Objectives go by name (``"cvar:0.2"``, ``"0.5*balanced+0.5*sdev"``), as objects (``cvar(0.2)``), as any function of the
+class errors, or as metrics and scorers of scikit-learn (``balanced_accuracy_score``, ``get_scorer("f1_macro")``). An
+objective is added in one place: define it under `@register_objective`, and its name works everywhere. What they are
+made of is in `capri.forms`.
 """
 
 from __future__ import annotations
@@ -32,10 +33,12 @@ from capri.forms import (
     add,
     scale,
 )
+from capri.metrics import Metric, as_metric, is_scorer_name
 
 _PLUS = re.compile(r"(?<![0-9.][eE])\+(?![^\[]*\])")  # between terms: not in 1e+3, not inside err[…]
 _MULTIPLE = re.compile(r"([^*\[]+)\*(.+)")
 _NAME = re.compile(r"[^\s+*:\[\]]+")
+ROUNDING = 1e-15  # of sums of shares
 MANY_SHOT, FEW_SHOT = 100, 20  # more than 100 training samples: many; fewer than 20: few
 
 
@@ -153,22 +156,56 @@ def _construct(name: str, *args: Any) -> Objective:
     return Objective(label, build)
 
 
-ObjectiveLike: TypeAlias = str | Objective | Callable[[Vector], float]
+ObjectiveLike: TypeAlias = str | Objective | Callable[..., float]
 
 
 def as_objective(objective: ObjectiveLike) -> Objective:
-    """An objective from its name, or from any function of the class errors.
+    """An objective from its name, from any function of the class errors, or from a metric.
+
+    A metric is a function ``metric(y_true, y_pred)`` of labels, or a scorer made of one. It becomes 1 − metric where
+    greater is better: as its scorer says, or its name, which ends in ``_score`` then, and otherwise in ``_loss`` or
+    ``_error``. Metrics are functions of the confusion matrix; those that are objectives here are searched as these, the
+    others are called for each confusion on the way, which takes long.
 
     >>> as_objective("0.5*balanced + 0.5*cvar:0.2").name
     '0.5*balanced+0.5*cvar:0.2'
+    >>> from sklearn.metrics import cohen_kappa_score
+    >>> from capri import evaluate
+    >>> evaluate([0, 0, 1, 1], [0, 1, 1, 1], 2, [cohen_kappa_score])  # 1 − κ
+    {'cohen_kappa_score': 0.5}
     """
     if isinstance(objective, Objective):
         return objective
     if callable(objective):
+        if (metric := as_metric(objective)) is not None:
+            return _from_metric(metric)
         return Objective(getattr(objective, "__name__", "custom"), lambda _: ErrorFunction(objective))
     if not isinstance(objective, str):
         raise InputError(f"objective is {objective!r}; give a name such as 'balanced' or 'cvar:0.2', or a function.")
     return reduce(operator.add, map(_parse_term, _PLUS.split(objective)))
+
+
+#: Metrics of scikit-learn that are 1 − these objectives, or these themselves.
+_OURS = {
+    "accuracy_score": "plain",
+    "zero_one_loss": "plain",
+    "balanced_accuracy_score": "balanced",
+    "f1_score(average='macro')": "macro_f1",
+    "f1_score(average='weighted')": "weighted_f1",
+    "cohen_kappa_score": "kappa",
+    "matthews_corrcoef": "mcc",
+}
+
+
+def _from_metric(metric: Metric) -> Objective:
+    theirs = str(getattr(metric.function, "__module__", "")).startswith("sklearn.metrics.")
+    ours = _OURS.get(metric.name) if theirs else None
+
+    def build(context: ClassContext) -> Evaluator:
+        # An absent class that is predicted counts in theirs.
+        return _construct(ours).build(context) if ours and context.shares.all() else metric.on(context)
+
+    return Objective(metric.name, build)
 
 
 def _parse_term(text: str) -> Objective:
@@ -185,6 +222,8 @@ def _parse_term(text: str) -> Objective:
     if name not in _REGISTRY:
         near = get_close_matches(name, _REGISTRY, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(objective_names())}."
+        if is_scorer_name(name):
+            hint += f" For scikit-learn's scorer of this name pass sklearn.metrics.get_scorer({name!r})."
         raise InputError(f"unknown objective {name!r}; {hint}")
     return _construct(name, parameter) if colon else _construct(name)
 
@@ -338,6 +377,23 @@ def weighted_f1(classes: ClassContext) -> ConfusionForm:
     """1 − F1 averaged with the share of each class."""
     k = classes.n_classes
     return ConfusionForm(np.zeros((k, k)), -classes.shares, 1.0)
+
+
+@register_objective("kappa", on="confusion")
+def kappa(confusion: NDArray[np.float64]) -> float:
+    """1 − Cohen's κ: the error, as a share of the error of decisions by chance."""
+    shares = confusion / confusion.sum()
+    by_chance = 1 - float(shares.sum(axis=0) @ shares.sum(axis=1))
+    return (1 - float(np.trace(shares))) / by_chance if by_chance > ROUNDING else 0.0
+
+
+@register_objective("mcc", on="confusion")
+def mcc(confusion: NDArray[np.float64]) -> float:
+    """1 − Matthews' correlation of decisions and classes."""
+    shares = confusion / confusion.sum()
+    decided, true = shares.sum(axis=0), shares.sum(axis=1)
+    spread = (1 - decided @ decided) * (1 - true @ true)
+    return 1 - float((np.trace(shares) - decided @ true) / np.sqrt(spread)) if spread > ROUNDING else 1.0
 
 
 def expected_cost(costs: ArrayLike) -> Objective:

@@ -18,16 +18,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError, Ints
+from capri._checks import InputError, InputWarning, Ints
 from capri.attributes import UNKNOWN_FREQUENCIES, Vector, counts_in
 from capri.errors import Absent, class_errors
 from capri.evaluation import evaluate
 from capri.objectives import as_objective
-from capri.policy import ScoreKind, to_logits
+from capri.policy import FLOOR, ScoreKind, to_logits
 from capri.sampling import divide, share_sizes
 from capri.strategy import Strategy
-
-FLOOR = 1e-6  # of probabilities
 
 # -- splits -----------------------------------------------------------------------------------------------------------
 
@@ -62,7 +60,7 @@ class Split:
         """Training samples per class: as given, or as the validation labels tell; an error where neither does."""
         counts = counts_in(self.val_y, self.n_classes) if self.train_counts is None else self.train_counts
         if counts is None:
-            raise InputError(f"{UNKNOWN_FREQUENCIES} of the training data.")
+            raise InputError(f"{UNKNOWN_FREQUENCIES} of the training data.", argument="class_counts")
         return counts
 
     def predict(self, strategy: Strategy, scores: NDArray[Any]) -> Ints:
@@ -71,7 +69,7 @@ class Split:
 
     def evaluate(self, y: Ints, predictions: Ints, objectives: Sequence[str]) -> dict[str, float]:
         """Objectives of predictions, with all that is known of the classes."""
-        known = {"weights": self.weights, "groups": self.groups, "train_counts": self.train_counts}
+        known = {"weights": self.weights, "groups": self.groups, "class_counts": self.train_counts}
         names = self.class_names
         return evaluate(y, predictions, len(names), objectives, absent=self.absent, class_names=names, **known)
 
@@ -85,7 +83,9 @@ def hold_out(
         k = int(np.flatnonzero(counts < 2)[0])
         raise InputError(
             f"class {class_names[k]!r} has {counts[k]} samples; comparing needs 2 or more, one to tune on and one to "
-            'test on. Add samples, or pass absent="ignore" to leave such classes out of the objective.'
+            "test on. Add samples, or pass {argument} to leave such classes out of the objective.",
+            argument="absent",
+            value="ignore",
         )
     test, val = map(np.sort, divide(y, share_sizes(counts, share), seed))
     return Split(scores[val], y[val], scores[test], y[test], class_names, seed=seed, **known)
@@ -119,8 +119,7 @@ def tuned(**settings: Any) -> Method:
             weights=split.weights,
             groups=split.groups,
             absent=split.absent,
-            floor=FLOOR,
-            bootstrap=1,  # the interval is not used: test samples are the judge
+            bootstrap=0,  # the interval is not used: test samples are the judge
             random_state=split.seed,
             **settings,
         )
@@ -153,7 +152,8 @@ def possible_methods(names: Sequence[str], y: Ints, n_classes: int, train_counts
         return list(names)
     dropped = [name for name in names if name in NEED_FREQUENCIES]
     if dropped:
-        warnings.warn(f"{', '.join(dropped)} left out: {UNKNOWN_FREQUENCIES}.", stacklevel=2)
+        said = InputWarning(f"{', '.join(dropped)} left out: {UNKNOWN_FREQUENCIES}.", argument="class_counts")
+        warnings.warn(said, stacklevel=2)
     return [name for name in names if name not in dropped]
 
 

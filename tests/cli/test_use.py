@@ -228,6 +228,7 @@ class TestFold:
         with np.load(tmp_path / "folded.npz") as folded:
             np.testing.assert_allclose(x @ folded["weight"].T + folded["bias"], expected, atol=1e-6)
             assert folded["weight"].dtype == np.float32
+            assert folded["capri_policy_"] == Policy.load(policy).digest
             np.testing.assert_array_equal(folded["other"], layer["other"])
 
     def test_safetensors_keep_their_notes(self, capri, policy, layer, tmp_path):
@@ -238,8 +239,31 @@ class TestFold:
         done = capri("fold", "model.safetensors", policy, *keys, "-o", "folded.safetensors")
         assert done.code == 0, done.err
         with safetensors.safe_open(tmp_path / "folded.safetensors", framework="numpy") as folded:
-            assert folded.metadata() == {"format": "pt"}
+            assert folded.metadata() == {"format": "pt", "capri_policy_": Policy.load(policy).digest}
             assert not np.array_equal(folded.get_tensor("fc.bias"), layer["bias"])
+
+    @pytest.mark.parametrize("kind", ["npz", "safetensors"])
+    def test_what_is_folded_is_not_folded_again(self, capri, policy, layer, tmp_path, kind):
+        if kind == "safetensors":
+            pytest.importorskip("safetensors")
+        np.savez(tmp_path / "layer.npz", **layer)
+        assert capri("fold", "layer.npz", policy, "-o", f"folded.{kind}").code == 0
+        done = capri("fold", f"folded.{kind}", policy, "-o", "twice.npz")
+        assert done.code == 2
+        assert done.err.startswith(f"capri: folded.{kind} holds a policy already; fold into what was trained")
+        assert not (tmp_path / "twice.npz").exists()
+
+    def test_probabilities_are_a_softmax_if_one_says_so(self, capri, files, layer, tmp_path):
+        np.savez(tmp_path / "layer.npz", **layer)
+        assert capri("tune", files / "proba.npz", "--proba", "--method", "la", "-o", "p.json").code == 0
+        assert "say softmax=True (capri fold --softmax)" in capri("fold", "layer.npz", "p.json", "-o", "f.npz").err
+        assert capri("fold", "layer.npz", "p.json", "--softmax", "-o", "f.npz").code == 0
+        x = np.random.default_rng(1).normal(size=(500, 4))
+        o, p = x @ layer["weight"].T, Policy.load(tmp_path / "p.json")
+        with np.load(tmp_path / "f.npz") as folded:
+            decided = (x @ folded["weight"].T + folded["bias"]).argmax(axis=1)
+        proba = np.exp(o) / np.exp(o).sum(axis=1, keepdims=True)
+        np.testing.assert_array_equal(decided, p.apply(proba).argmax(axis=1))
 
 
 class TestWhole:

@@ -40,7 +40,7 @@ SPREAD = ["sdev", "mix:0.5", "balanced+0.5*sdev"]
 RANKED = ["quantile:0.3", "cvar:0.3", "worst", "0.5*balanced+0.5*cvar:0.5", "cvar:0.6+0.2*sdev"]
 GROUPED = ["worst_group", "worst_group+0.3*plain", "worst+worst_group"]
 FUNCTIONS = [squares, error_range]
-ON_CONFUSION = ["macro_f1", "weighted_f1", "cost", share_of_column_0, "macro_f1+0.5*worst"]
+ON_CONFUSION = ["macro_f1", "weighted_f1", "mcc", "cost", share_of_column_0, "macro_f1+0.5*worst"]
 
 
 @dataclass

@@ -12,7 +12,7 @@ from capri import study
 from capri._checks import InputError
 from capri.cli import display, options
 from capri.cli.classes import class_context
-from capri.cli.inputs import Source, read_samples, warn_if_probabilities
+from capri.cli.inputs import Source, read_samples
 from capri.cli.messages import spoken_warnings
 from capri.cli.progress import progress
 from capri.study import METHODS, Split
@@ -66,10 +66,8 @@ def compare(
     goals = list(dict.fromkeys(options.read_objective(text, **has).name for text in objective or ["balanced"]))
     with spoken_warnings():
         samples = read_samples(Source(scores, scores_key, label_key, labels, class_names, class_counts))
-        if not proba:
-            warn_if_probabilities(samples)
-        y, names, counts = samples.require_labels(), samples.class_names, samples.class_counts
-        context = class_context(weights, groups, names)
+        y, names, counts = samples.indices, samples.classes.names, samples.class_counts
+        context = class_context(weights, groups, samples.classes)
 
         def split(split_seed: int, goal: str) -> Split:
             known = {"train_counts": counts, "kind": "proba" if proba else "logits", "absent": absent, **context}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from capri._checks import InputError
@@ -19,7 +20,10 @@ EXAMPLES = """
 
     capri fold model.safetensors policy.json --weight-key fc.weight --bias-key fc.bias -o folded.safetensors
 
-All other arrays are copied as they are. Number types are kept.
+    capri fold head.npz policy.json --softmax -o folded.npz
+
+All other arrays are copied as they are. Number types are kept. The new file says that it holds a policy, and is not
+folded again.
 """
 
 
@@ -34,21 +38,29 @@ def fold(
     ],
     weight_key: Annotated[str, typer.Option(metavar="KEY", help="Key of the last layer's weight, (K, n).")] = "weight",
     bias_key: Annotated[str, typer.Option(metavar="KEY", help="Key of its bias, (K,).")] = "bias",
+    softmax: Annotated[
+        bool, typer.Option("--softmax", help="The policy was tuned on probabilities that are this layer's softmax.")
+    ] = False,
 ) -> None:
     """Put a policy's offsets and multipliers into a linear layer: o = W x + b becomes Δ∘(W x + b) − l."""
-    from capri.posthoc import fold as fold_layer
+    from capri.posthoc.folding import MARK, already_folded
+    from capri.posthoc.folding import fold as fold_layer
 
     check_output(output, KINDS)
     if is_table(layer):
         raise InputError(f"{layer}: holds columns, not a layer; use {' or '.join(KINDS)}.")
     archive, rule = open_archive(layer), Policy.load(policy)
+    if MARK in archive.notes or MARK in archive.names:
+        raise already_folded(str(layer))
     for option, key in (("--weight-key", weight_key), ("--bias-key", bias_key)):
         _check_key(key, option, archive.names, layer)
     arrays = {name: archive.get(name) for name in archive.names}
     pair = (arrays[weight_key], arrays[bias_key])
-    for key, old, new in zip((weight_key, bias_key), pair, fold_layer(pair, rule), strict=True):
+    for key, old, new in zip((weight_key, bias_key), pair, fold_layer(pair, rule, softmax=softmax), strict=True):
         arrays[key] = new.astype(old.dtype)
-    write_bytes(output, encode(output, arrays, archive.notes))
+    if output.suffix.lower() == ".npz":  # which has no place for notes
+        arrays[MARK] = np.array(rule.digest)
+    write_bytes(output, encode(output, arrays, archive.notes | {MARK: rule.digest}))
     typer.echo(f"The policy is part of {weight_key} and {bias_key} now: {output}")
 
 

@@ -40,7 +40,8 @@ from capri.evaluation import STANDARD, evaluate
 from capri.objectives import ObjectiveLike, as_objective
 from capri.posthoc.adjuster import LogitAdjuster
 from capri.posthoc.methods import Pooling
-from capri.posthoc.pooling import FOLDS, stratified_folds
+from capri.posthoc.pooling import FOLDS
+from capri.sampling import stratified_folds
 
 #: What the wrapper hands on to the adjuster as it is.
 TUNING = ("objective", "method", "attributes", "pooling", "constraints", "weights", "groups")

@@ -22,7 +22,7 @@ from capri.posthoc.line import choose, settle, trace
 from capri.posthoc.problem import Problem, tally
 from capri.posthoc.search import Found, Space, exact_search
 from capri.posthoc.smooth import median_margin, minimise_offsets
-from capri.sampling import stratified_folds as stratified_folds
+from capri.sampling import stratified_folds
 
 UNIT = 20.0  # λ₀ times samples per class; reproduction/benchmarks/heldout.py compares
 FACTORS = (4.0, 1.0, 0.25)
