@@ -39,7 +39,7 @@ for name, predictions in (("as trained", before), ("tuned", after)):
 with style():
     figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
     for predictions, colour, name in ((before, ORANGE, "as trained"), (after, BLUE, "tuned for cvar:0.2")):
-        errors = 100 * capri.class_errors(y[test], predictions, classes=10)
+        errors = 100 * capri.class_errors(y[test], predictions, n_classes=10)
         axes.plot(np.arange(10), errors, "o-", color=colour, label=name)
     axes.set_xticks(np.arange(10), [f"{digit}\n{n}" for digit, n in enumerate(counts)])
     axes.set_xlabel("digit, with its number of training images")

@@ -233,12 +233,17 @@ class Evidence:
         """The same of some of the classes; what has to be estimated from samples of all of them is estimated first."""
         estimated = _noise(self) if "noise" not in self.own else None
         own = dict(self.own) if estimated is None else {**self.own, "noise": estimated}
-        columns = {
-            name: np.asarray(column)[chosen]
-            for name in ("class_counts", "errors", "n_samples", "weights")
-            if (column := getattr(self, name)) is not None
-        }
-        return Evidence(**columns, own={name: np.asarray(column)[chosen] for name, column in own.items()})
+
+        def part(column: ArrayLike | None) -> Vector | None:
+            return None if column is None else np.asarray(column, dtype=np.float64)[chosen]
+
+        return Evidence(
+            class_counts=part(self.class_counts),
+            errors=part(self.errors),
+            n_samples=part(self.n_samples),
+            weights=part(self.weights),
+            own={name: np.asarray(column)[chosen] for name, column in own.items()},
+        )
 
 
 @dataclass(frozen=True)

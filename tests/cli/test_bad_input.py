@@ -52,7 +52,8 @@ def spoil_arrays(folder, scores, y):
     for name, arrays in {
         "objects": {"logits": np.array([[1, None]], dtype=object), "y": y},
         "unknown_label": {"logits": scores, "y": np.where(y == 2, "wolf", NAMES[y]), "class_names": NAMES},
-        "outside": {"logits": scores, "y": y + 1},
+        "outside": {"logits": scores, "y": np.where(np.arange(len(y)) == 7, 9, y)},
+        "shifted": {"logits": scores, "y": np.minimum(y + 1, 2)},
         "text_labels": {"logits": scores, "y": NAMES[y]},
         "halves": {"logits": scores, "y": y / 2},
         "fewer_labels": {"logits": scores, "y": y[:-1]},
@@ -130,8 +131,9 @@ TUNE = [
     (["unknown_label.npz"], "label 'wolf' is not in the class list: ['cat', 'dog', 'lynx']."),
     (["unknown_label.csv"], "label 'wolf' is not in the class list: ['cat', 'dog', 'lynx']."),
     (["text_labels.npz"], "label 'cat' is not in the class list: 0 … 2; name the columns with --class-names."),
-    (["outside.npz"], "labels[60] is 3, outside 0 … 2"),
-    (["halves.npz"], "labels[30] is 0.5 of type float64; labels must be class indices 0 … 2."),
+    (["outside.npz"], "there are 4 classes but 3 score columns; give --class-names with one label per column"),
+    (["shifted.npz"], "the columns may stand for classes 0 … 2 or 1 … 3; give --class-names with the label of each"),
+    (["halves.npz"], "y holds continuous numbers; give one class label per sample."),
     (["fewer_labels.npz"], "there are 89 labels for 90 samples; give one label per sample."),
     (["matrix_labels.npz"], "matrix_labels.npz: y must hold one label per sample; got shape (90, 3)."),
     (
@@ -141,7 +143,7 @@ TUNE = [
     (["val.npz", "--proba"], "scores are declared probabilities but range from"),
     (
         ["proba.npz", "--proba", "--parameters", "both"],
-        "multipliers act on logits only; with --proba use --parameters l.",
+        "multipliers act on logits only; with probabilities use --parameters l.",
     ),
     # classes
     (["four_names.npz"], "class_names has 4 entries for 3 classes; give one per class."),
@@ -151,11 +153,17 @@ TUNE = [
     (["val.npz", "--class-counts", "9,1,0"], "class_counts[2] is 0: a class that never occurs has no frequency."),
     (["val.npz", "--class-names", "a,b,b"], "class_names holds 'b' twice; names must differ."),
     (["val.npz", "--class-names", "names.txt"], "names.txt: no such file; check the path."),
-    (["val.npz", "--weights", "weights.csv"], "weights.csv: class 'lynx' has no row; give one row per class."),
-    (["val.npz", "--weights", "parts.npz"], "for --weights give a file with one of them."),
+    (
+        ["val.npz", "--weights", "weights.csv"],
+        "weights.csv has no entry for class 'lynx'; its labels are",
+    ),
+    (["val.npz", "--weights", "parts.npz"], "for --weights name one of them weights or weight."),
     (["val.npz", "--weights", "1,2,-3"], "weights[2] is -3.0; each entry must be at least 0"),
     (["val.npz", "--groups", "a,b"], "groups has shape (2,) for 3 classes; give one label per class."),
-    (["val.npz", "--class-attributes", "weights.csv"], "weights.csv: class 'lynx' has no row; give one row per class."),
+    (
+        ["val.npz", "--class-attributes", "weights.csv"],
+        "weights.csv has no entry for class 'lynx'; its labels are",
+    ),
     (
         ["val.npz", "--attributes", "size"],
         "attribute 'size' is unknown; give it as a column of --class-attributes FILE.",

@@ -75,7 +75,7 @@ class TestFormats:
     def test_probabilities_that_are_not_called_so(self, capri, files):
         done = capri("tune", files / "proba.npz", "--method", "la")
         assert done.code == 0
-        assert "rows sum to 1, as probabilities do; add --proba if they are" in done.err
+        assert "sum to 1, as probabilities do, and are taken for logits; give --proba if they are" in done.err
 
     def test_labels_that_are_numbers_but_names(self, capri, data, tmp_path):
         np.savez(tmp_path / "odd.npz", scores=data[0], y=np.array([3, 5, 8])[data[1]], class_names=[3, 5, 8])
@@ -97,7 +97,8 @@ class TestTuning:
         done = capri("tune", files / "val.npz", "--objective", "cvar:0.34", "--seed", 3, "-o", "made.json")
         assert done.code == 0, done.err
         labels = np.array(NAMES)[data[1]]
-        adjuster = LogitAdjuster("cvar:0.34", classes=NAMES, random_state=3).fit(data[0], labels, [900, 90, 10])
+        adjuster = LogitAdjuster("cvar:0.34", classes=NAMES, random_state=3)
+        adjuster.fit(data[0], labels, class_counts=[900, 90, 10])
         assert offsets("made.json") == dict(zip(NAMES, adjuster.strategy_.l.round(9).tolist(), strict=True))
         assert Policy.load("made.json").validation == adjuster.policy_.validation
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capri import AbsentClassWarning, LogitAdjuster
-from capri.attributes import frequency
+from capri.attributes import Evidence, frequency
 from capri.objectives import confusion_objective, expected_cost
 from capri.posthoc.absent import REACH, among_present, extend, extension
 from capri.posthoc.adjustment import Adjustment
@@ -88,7 +88,7 @@ class TestAmongPresent:
                                            confusion_objective(squares)])  # fmt: skip
     def test_is_what_happens_where_absent_classes_are_never_predicted(self, tail, objective):
         X, y = without(tail, 1, 3)
-        known = {"weights": np.arange(1, 6), "groups": [0, 0, 1, 1, 1], "train_counts": tail.counts}
+        known = {"weights": np.arange(1, 6), "groups": [0, 0, 1, 1, 1], "class_counts": tail.counts}
         problem = Problem(X, y, objective, absent="ignore", constraints=["err[2] <= 0.1"], **known)
         l, never = np.linspace(-1, 1, 5), np.array([0, 99.0, 0, 99, 0])
         some = among_present(problem)
@@ -138,13 +138,15 @@ class TestTuning:
         problem = Problem(*without(tail, 2, 6), absent="ignore")
         diff = np.linspace(0.1, 0.6, 8)
         other = np.where(np.isin(np.arange(8), [2, 6]), 0.99, diff)
-        first, second = (tune(Task(problem, {"freq": frequency(tail.counts), "diff": d})) for d in (diff, other))
+        first, second = (
+            tune(Task(problem, Evidence(class_counts=tail.counts, own={"diff": d}))) for d in (diff, other)
+        )
         np.testing.assert_array_equal(first.adjustment.l, second.adjustment.l)
 
     def test_where_they_cost_too_much_part_of_the_way_is_gone(self, tail_of):
         tail = tail_of(n_classes=10, per_class=100)
         problem = Problem(*without(tail, *range(5, 10)), absent="ignore")
-        task = Task(problem, {"freq": frequency(tail.counts)})
+        task = Task(problem, Evidence(class_counts=tail.counts))
         alone = METHODS["la"](task.among_present())
         whole = extend(alone.adjustment, problem.present, task.line)
         assert problem.worth(problem.neutral).better_than(problem.worth(whole))
@@ -172,8 +174,9 @@ class TestTuning:
         tail = tail_of(n_classes=4, per_class=8, seed=seed)
         absent = np.random.default_rng(seed).permutation(4)[n_present:]
         problem = Problem(*without(tail, *absent), objective, constraints=constraints, absent="ignore")
-        known = {"freq": frequency(tail.counts)} if frequencies or method in ("la", "cdt", "vs") else {}
-        found = tune(Task(problem, known, pooling=pooling), method)
+        known = frequencies or method in ("la", "cdt", "vs")
+        evidence = Evidence(class_counts=tail.counts if known else None)
+        found = tune(Task(problem, evidence, pooling=pooling), method)
         assert found.worth == problem.worth(found.adjustment)
         assert not problem.worth(problem.neutral).better_than(found.worth)
         assert np.isfinite(found.adjustment.l).all()

@@ -38,7 +38,7 @@ def class_names(value: str) -> list[str]:
 
 def class_texts(value: str, option: str, classes: Classes) -> list[str]:
     """One text per class, in the order of the score columns."""
-    return [str(text) for text in classes.align(_read(value, option), option)]
+    return [str(text) for text in classes.align(_read(value, option), value)]
 
 
 def class_numbers(value: str, option: str, classes: Classes) -> NDArray[np.float64]:
@@ -64,7 +64,7 @@ def class_table(path: Path, classes: Classes) -> dict[str, NDArray[np.float64]]:
     keys = [key for key in table.names if key != CLASS_COLUMN]
     values = table.numbers(keys)
     if CLASS_COLUMN in table.names:
-        values = values[classes.positions(table.texts(CLASS_COLUMN), f"{path}: {CLASS_COLUMN}")]
+        values = values[classes.positions(table.texts(CLASS_COLUMN), str(path))]
     if len(values) != len(classes):
         raise InputError(f"{path}: {len(values)} rows for {len(classes)} classes; give one row per class.")
     return {key: values[:, j] for j, key in enumerate(keys)}
@@ -113,7 +113,9 @@ def _from_table(table: Table, path: Path, option: str) -> Sequence[Any] | Mappin
 
 def _only(names: Sequence[str], path: Path, option: str) -> str:
     if len(names) != 1:
-        raise InputError(f"{path}: holds {short(', '.join(names))}; {option} wants one of {', '.join(KEYS[option])}.")
+        raise InputError(
+            f"{path}: holds {short(', '.join(names))}; for {option} name one of them {' or '.join(KEYS[option])}."
+        )
     return names[0]
 
 

@@ -85,11 +85,10 @@ class Samples:
                 f"{self.origin}: {self.n_classes} score columns, but the policy has {len(classes)} classes; "
                 "give scores of the model that it was tuned for."
             )
-        if self.classes.names == classes.names:
+        if classes.names == check_names(None, len(classes)):
             return self
-        if not self.named or classes.names == check_names(None, len(classes)):
-            labels = None if self.labels is None else classes.labels[self.indices]
-            return replace(self, labels=labels, classes=classes)
+        if not self.named:
+            return replace(self, labels=None if self.labels is None else classes.labels[self.indices], classes=classes)
         for name in classes.names:
             _existing(name, self.classes.names, self.origin, "a class of the policy")
         order = np.array(classes.positions(self.classes.names, self.origin))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
 
@@ -147,7 +147,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         pooling: Pooling = "auto",
         constraints: Sequence[ConstraintLike] | None = None,
         scores: ScoreKind = "logits",
-        classes: ArrayLike | None = None,
+        classes: Iterable[Any] | None = None,
         weights: ArrayLike | Mapping[Any, float] | None = None,
         groups: ArrayLike | Mapping[Any, Any] | None = None,
         absent: Absent = "error",
