@@ -110,7 +110,7 @@ class Policy:
             raise PolicyError(f"{source}: it lacks {', '.join(sorted(missing))}; save it again.")
         try:
             strategy = content.pop("strategy")
-            content["strategy"] = Strategy(**{f.name: np.array(strategy[f.name], float) for f in fields(Strategy)})
+            content["strategy"] = Strategy(**{name: np.array(values, float) for name, values in strategy.items()})
             for name in ("class_names", "constraints"):
                 content[name] = tuple(content[name])
             return cls(**content)

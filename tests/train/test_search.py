@@ -144,7 +144,7 @@ def test_variants_run(settings, tmp_path, changes):
     for part in found.weights:
         assert np.ptp(history[f"w_{part}"], axis=0).max() > 1e-3, f"{part} moved"
     if "smoothing" in found.weights:
-        assert 0 < min(found.data["label_smoothing"]) < max(found.data["label_smoothing"]) < 0.5
+        assert 0 < found.strategy.smoothing.min() < found.strategy.smoothing.max() < 0.5
 
 
 def test_logit_adjustment_is_a_start(settings, tmp_path):

@@ -61,15 +61,8 @@ class MovingLoss(nn.Module):
 
     def forward(self, logits: Tensor, y: Tensor) -> Tensor:
         """The loss."""
-        smoothing = self.smoothing if self.smooths else 0.0
-        return parametric_cross_entropy(logits, y, self.omega, self.l, self.delta, label_smoothing=smoothing).mean()
-
-
-def smoothed_cross_entropy(
-    logits: Tensor, y: Tensor, omega: Tensor, l: Tensor, delta: Tensor, smoothing: Tensor
-) -> Tensor:
-    """The parametric cross-entropy with label smoothing per class, of each sample."""
-    return parametric_cross_entropy(logits, y, omega, l, delta, label_smoothing=smoothing)
+        smoothing = self.smoothing if self.smooths else None
+        return parametric_cross_entropy(logits, y, self.omega, self.l, self.delta, smoothing).mean()
 
 
 class Search(Classifier):
@@ -153,7 +146,7 @@ class Search(Classifier):
 
     def _inner_loss(self, tensors: StrategyTensors) -> InnerLoss:
         if "smoothing" in self.settings.parts:
-            return AnyLoss.of(smoothed_cross_entropy, *tensors)
+            return AnyLoss.of(parametric_cross_entropy, *tensors)
         return ParametricLoss.of(tensors.omega, tensors.l, tensors.delta)
 
     @property

@@ -94,9 +94,6 @@ def found_policy(module: Search, config: SearchRun) -> Policy:
     assert module.map is not None
     made, table = module.map, module.attributes
     attributes = {} if table is None else {name: table[name].tolist() for name in table.names}
-    data: dict[str, Any] = {"name": config.data.name, "side": "loss", "config_digest": config.digest()}
-    if "smoothing" in config.search.parts:
-        data["label_smoothing"] = made().smoothing.detach().double().tolist()
     return Policy(
         made.strategy(),
         objective=module.outer.name,
@@ -110,7 +107,7 @@ def found_policy(module: Search, config: SearchRun) -> Policy:
         },
         weights={part: w.tolist() for part, w in made.weights().items()},
         validation={"objective": module.outer.value(), "start_sdev": module.trajectory.start_sdev},
-        data=data,
+        data={"name": config.data.name, "side": "loss", "config_digest": config.digest()},
         seed=config.seed,
     )
 
