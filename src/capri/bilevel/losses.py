@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from capri._checks import InputError
+from capri.bilevel.strategy_map import StrategyTensors
 from capri.strategy import NEUTRAL, Strategy
 
 Reduction = Literal["mean", "sum", "none"]
@@ -96,3 +97,31 @@ class ParametricCrossEntropy(nn.Module):
         """Which parts are at work."""
         parts = [name for name in NEUTRAL if getattr(self, name) is not None]
         return f"{self.strategy.n_classes} classes, {' and '.join(parts) or 'plain cross-entropy'}"
+
+
+class MovingLoss(nn.Module):
+    """The parametric cross-entropy at a strategy that changes under way; the mean over the batch.
+
+    start: the strategy to begin with. Labels are smoothed where it smooths any; otherwise ε costs nothing.
+    """
+
+    omega: Tensor
+    l: Tensor
+    delta: Tensor
+    smoothing: Tensor
+
+    def __init__(self, start: StrategyTensors):
+        super().__init__()
+        self.smooths = bool(start.smoothing.any())
+        for name, values in start._asdict().items():
+            self.register_buffer(name, values.detach().clone())
+
+    def move(self, to: StrategyTensors) -> None:
+        """Take the values of another strategy."""
+        for name, values in to._asdict().items():
+            getattr(self, name).copy_(values.detach())
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        smoothing = self.smoothing if self.smooths else None
+        return parametric_cross_entropy(logits, target, self.omega, self.l, self.delta, smoothing).mean()
