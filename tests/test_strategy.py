@@ -25,7 +25,7 @@ def torch_loss(scores, y, weight=None):
 
 
 def same(first, second):
-    for part in ("omega", "l", "delta"):
+    for part in ("omega", "l", "delta", "smoothing"):
         np.testing.assert_allclose(getattr(first, part), getattr(second, part), rtol=1e-12, atol=1e-12)
 
 
@@ -62,6 +62,20 @@ class TestLoss:
         omega = rng.uniform(0.1, 3, 10)
         expected = torch_loss(*batch, weight=omega / omega.mean())
         np.testing.assert_allclose(Strategy.weighted(omega).loss(*batch), expected)
+
+    @pytest.mark.parametrize("weighted", [False, True])
+    def test_of_equal_smoothing_is_torch_s(self, batch, rng, weighted):
+        omega = rng.uniform(0.1, 3, 10) if weighted else None
+        scores, y = torch.tensor(batch[0]), torch.tensor(batch[1])
+        weight = None if omega is None else torch.tensor(omega)
+        expected = cross_entropy(scores, y, weight=weight, reduction="none", label_smoothing=0.2)
+        np.testing.assert_allclose(Strategy.of(10, omega=omega, smoothing=np.full(10, 0.2)).loss(*batch), expected)
+
+    def test_of_smoothing_by_class_is_the_cross_entropy_of_mixed_targets(self, batch, rng):
+        (scores, y), epsilon = batch, rng.uniform(0, 0.9, 10)
+        targets = (1 - epsilon[y])[:, None] * np.eye(10)[y] + epsilon[y][:, None] / 10
+        expected = cross_entropy(torch.tensor(scores), torch.tensor(targets), reduction="none")
+        np.testing.assert_allclose(Strategy.of(10, smoothing=epsilon).loss(scores, y), expected)
 
     def test_stays_finite_for_large_scores(self):
         np.testing.assert_allclose(Strategy.of(2).loss([[1e4, -1e4]], [1]), [2e4])
@@ -224,10 +238,14 @@ class TestSigns:
         l, delta = rng.normal(size=10), rng.uniform(0.5, 2, 10)
         np.testing.assert_allclose(Strategy.of(10, l=l, delta=delta).adjust(batch[0]), delta * batch[0] - l)
 
+    def test_post_hoc_leaves_weights_and_smoothing_to_the_loss(self, batch, rng):
+        loss_only = Strategy.of(10, omega=rng.uniform(size=10), smoothing=rng.uniform(size=10))
+        np.testing.assert_array_equal(loss_only.adjust(batch[0]), batch[0])
+
 
 class TestTransfer:
     def test_there_and_back_is_the_same_strategy(self, rng):
-        strategy = Strategy(rng.uniform(size=10), rng.normal(size=10), rng.uniform(0.3, 3, 10))
+        strategy = Strategy(rng.uniform(size=10), rng.normal(size=10), rng.uniform(0.3, 3, 10), rng.uniform(size=10))
         same(strategy.transferred().transferred(), strategy)
 
     def test_without_multipliers_it_changes_nothing(self, counts):
@@ -283,6 +301,12 @@ class TestForms:
     def test_equal_weights_are_neutral(self):
         np.testing.assert_allclose(omega_from(np.full(3, -2.0)), 1)
 
+    def test_smoothing_is_half_a_sigmoid(self, counts, rng):
+        D = build_dictionary(Attributes.of(freq=frequency(counts)), intercept=True)
+        w = rng.normal(0, 3, D.shape[1])
+        expected = 0.5 * torch.sigmoid(torch.tensor(D @ w))
+        np.testing.assert_allclose(Strategy.from_weights(D, w_smoothing=w).smoothing, expected)
+
     def test_unknown_forms_are_named(self, counts):
         D = build_dictionary(Attributes.of(freq=frequency(counts)), ["log"])
         with pytest.raises(
@@ -303,6 +327,9 @@ class TestValidation:
             ({"delta": [1, 0, 1]}, r"delta\[1\] is 0.0; each entry must be above 0"),
             ({"l": [0, np.inf, 0]}, r"l\[1\] is inf; each entry must be a finite number"),
             ({"l": [0, 0]}, "l has 2 entries for 3 classes"),
+            ({"smoothing": [0, -0.1, 0]}, r"smoothing\[1\] is -0.1; each entry must be at least 0"),
+            ({"smoothing": [0, 0, 1]}, r"smoothing\[2\] is 1.0; each entry must be below 1"),
+            ({"smoothing": [0, 0.1]}, "smoothing has 2 entries for 3 classes"),
         ],
     )
     def test_parts_are_checked(self, parts, says):
@@ -315,6 +342,9 @@ class TestValidation:
 
     def test_lists_become_vectors(self):
         assert Strategy([1, 1], [0, 0], [1, 2]).delta.dtype == np.float64
+
+    def test_labels_are_as_they_are_unless_said(self):
+        np.testing.assert_array_equal(Strategy([1, 1], [0, 0], [1, 2]).smoothing, [0, 0])
 
     def test_weights_need_one_positive(self):
         with pytest.raises(InputError, match="weights sum to 0; give at least one class a positive weight"):

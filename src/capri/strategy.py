@@ -1,7 +1,9 @@
-"""The strategy: (ω, l, Δ) per class, and the one owner of signs.
+"""The strategy: (ω, l, Δ) and ε per class, and the one owner of signs.
 
     loss       ℓ(y, o) = ω_y · [ logsumexp_k(Δ_k o_k + l_k) − (Δ_y o_y + l_y) ]         `Strategy.loss_scores`
     post-hoc   ô = Δ∘o − l                                                               `Strategy.adjust`
+
+ε, a label smoothing per class, is beyond the paper and of the loss alone: the target of y is (1 − ε_y)·1_y + ε_y/K.
 
 Logit adjustment is l = +τ log π in both: the loss adds it during training, post-hoc takes it away from a model that was
 trained without it. The same strategy therefore corrects the same bias on either side; `transferred` carries multipliers
@@ -11,7 +13,7 @@ over, for which the two sides are inverse.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -25,11 +27,13 @@ Vector: TypeAlias = NDArray[np.float64]
 DeltaForm: TypeAlias = Literal["normalized", "sigmoid", "exp", "linear"]
 
 EPSILON = 1e-12
+SMOOTHING_MAX = 0.5  # of ε that W drives
+NEUTRAL = {"omega": 1.0, "l": 0.0, "delta": 1.0, "smoothing": 0.0}  # cross-entropy
 
 
 @dataclass(frozen=True, eq=False)
 class Strategy:
-    """Weight ω, offset l and multiplier Δ of each class.
+    """Weight ω, offset l, multiplier Δ and label smoothing ε of each class; ε is 0 where it is left out.
 
     >>> Strategy.logit_adjustment([900, 90, 10], tau=1.0).adjust([[2.0, 1.0, 0.5]]).argmax()
     np.int64(2)
@@ -38,12 +42,15 @@ class Strategy:
     omega: Vector
     l: Vector
     delta: Vector
+    smoothing: Vector = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         k = np.size(self.l)
         object.__setattr__(self, "l", check_vector(self.l, "l", k))
         object.__setattr__(self, "omega", check_vector(self.omega, "omega", k, low=0))
         object.__setattr__(self, "delta", check_vector(self.delta, "delta", k, low=0, strict=True))
+        smoothing = self.smoothing if np.size(self.smoothing) else np.zeros(k)
+        object.__setattr__(self, "smoothing", _below_one(check_vector(smoothing, "smoothing", k, low=0)))
 
     @classmethod
     def of(
@@ -53,13 +60,16 @@ class Strategy:
         omega: ArrayLike | None = None,
         l: ArrayLike | None = None,
         delta: ArrayLike | None = None,
+        smoothing: ArrayLike | None = None,
     ) -> Strategy:
-        """A strategy that is neutral (ω = 1, l = 0, Δ = 1) in what is not given."""
-        parts = [
-            np.full(n_classes, neutral) if given is None else check_vector(given, name, n_classes)
-            for name, given, neutral in (("omega", omega, 1.0), ("l", l, 0.0), ("delta", delta, 1.0))
-        ]
-        return cls(*parts)
+        """A strategy that is neutral (ω = 1, l = 0, Δ = 1, ε = 0) in what is not given."""
+        given = {"omega": omega, "l": l, "delta": delta, "smoothing": smoothing}
+        return cls(
+            **{
+                part: np.full(n_classes, NEUTRAL[part]) if values is None else check_vector(values, part, n_classes)
+                for part, values in given.items()
+            }
+        )
 
     # -- the named strategies of the literature ----------------------------------------------------------------------
 
@@ -98,14 +108,16 @@ class Strategy:
         w_l: ArrayLike | None = None,
         w_delta: ArrayLike | None = None,
         w_omega: ArrayLike | None = None,
+        w_smoothing: ArrayLike | None = None,
         delta_form: DeltaForm = "normalized",
     ) -> Strategy:
-        """S = W F(A): l = D w_l, Δ = form(D w_Δ), ω = softplus(D w_ω) scaled to mean 1."""
+        """S = W F(A): l = D w_l, Δ = form(D w_Δ), ω = softplus(D w_ω) scaled to mean 1, ε = ½·sigmoid(D w_ε)."""
         return cls.of(
             dictionary.shape[0],
             l=None if w_l is None else dictionary @ w_l,
             delta=None if w_delta is None else DELTA_FORMS[_known(delta_form)](dictionary @ w_delta),
             omega=None if w_omega is None else omega_from(dictionary @ w_omega),
+            smoothing=None if w_smoothing is None else smoothing_from(dictionary @ w_smoothing),
         )
 
     # -- use ---------------------------------------------------------------------------------------------------------
@@ -116,7 +128,7 @@ class Strategy:
         return len(self.l)
 
     def adjust(self, scores: ArrayLike) -> NDArray[np.float64]:
-        """Post-hoc: Δ∘o − l, of shape (n_samples, K)."""
+        """Post-hoc: Δ∘o − l, of shape (n_samples, K). ω and ε are of the loss alone."""
         return self._checked(scores) * self.delta - self.l
 
     def loss_scores(self, scores: ArrayLike) -> NDArray[np.float64]:
@@ -129,7 +141,11 @@ class Strategy:
         labels = check_labels(y, self.n_classes, len(z))
         top = z.max(axis=1)
         log_sum = top + np.log(np.exp(z - top[:, None]).sum(axis=1))
-        return np.asarray(self.omega[labels] * (log_sum - z[np.arange(len(z)), labels]))
+        own = self.omega[labels] * (log_sum - z[np.arange(len(z)), labels])
+        if not self.smoothing.any():
+            return np.asarray(own)
+        epsilon = self.smoothing[labels]
+        return np.asarray((1 - epsilon) * own + epsilon * (self.omega * (log_sum[:, None] - z)).mean(axis=1))
 
     def transferred(self) -> Strategy:
         """The other side's counterpart: post-hoc (Δ, l) ↔ loss (1/Δ, l/Δ). Exact for equal Δ, a heuristic otherwise."""
@@ -172,6 +188,20 @@ def omega_from(x: ArrayLike) -> Vector:
     """ω from D w_ω: softplus keeps it positive, and its mean is 1."""
     positive = np.logaddexp(0.0, np.asarray(x, dtype=np.float64))
     return np.asarray(positive / positive.mean())
+
+
+def smoothing_from(x: ArrayLike) -> Vector:
+    """ε from D w_ε, between 0 and ½."""
+    return SMOOTHING_MAX * _sigmoid(np.asarray(x, dtype=np.float64))
+
+
+def _below_one(epsilon: Vector) -> Vector:
+    if (epsilon >= 1).any():
+        k = int(np.flatnonzero(epsilon >= 1)[0])
+        raise InputError(
+            f"smoothing[{k}] is {epsilon[k]}; each entry must be below 1: it is the share of a target that is spread."
+        )
+    return epsilon
 
 
 def _known(delta_form: str) -> str:

@@ -30,38 +30,53 @@ def parts() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return omega, l, delta
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_neutral_is_torch_cross_entropy(sample, smoothing):
+def per_class(epsilon: float) -> torch.Tensor | None:
+    """The same ε for each class; None is the loss without any."""
+    return torch.full((K,), epsilon, dtype=torch.float64) if epsilon else None
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+def test_neutral_is_torch_cross_entropy(sample, epsilon):
     logits, y = sample
-    expected = F.cross_entropy(logits, y, reduction="none", label_smoothing=smoothing)
-    torch.testing.assert_close(parametric_cross_entropy(logits, y, label_smoothing=smoothing), expected)
+    expected = F.cross_entropy(logits, y, reduction="none", label_smoothing=epsilon)
+    torch.testing.assert_close(parametric_cross_entropy(logits, y, smoothing=per_class(epsilon)), expected)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_weights_are_those_of_torch_but_the_mean_is_over_samples(sample, parts, smoothing):
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+def test_weights_are_those_of_torch_but_the_mean_is_over_samples(sample, parts, epsilon):
     logits, y = sample
     omega, l, delta = parts
     z = delta * logits + l
-    expected = F.cross_entropy(z, y, weight=omega, reduction="none", label_smoothing=smoothing)
-    torch.testing.assert_close(
-        parametric_cross_entropy(logits, y, omega, l, delta, label_smoothing=smoothing), expected
-    )
-    module = ParametricCrossEntropy(Strategy(*(p.numpy() for p in parts)), label_smoothing=smoothing)
+    expected = F.cross_entropy(z, y, weight=omega, reduction="none", label_smoothing=epsilon)
+    torch.testing.assert_close(parametric_cross_entropy(logits, y, omega, l, delta, per_class(epsilon)), expected)
+    module = ParametricCrossEntropy(Strategy(*(p.numpy() for p in parts), np.full(K, epsilon)))
     torch.testing.assert_close(module(logits, y), expected.mean())
-    assert not torch.isclose(module(logits, y), F.cross_entropy(z, y, weight=omega))
+    assert not torch.isclose(module(logits, y), F.cross_entropy(z, y, weight=omega, label_smoothing=epsilon))
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_soft_labels_are_expectations(sample, parts, smoothing):
+@pytest.mark.parametrize("epsilon", [0.0, 0.2])
+def test_soft_labels_are_expectations(sample, parts, epsilon):
     logits, _ = sample
     q = torch.softmax(torch.randn(N, K, dtype=torch.float64, generator=torch.Generator().manual_seed(1)), dim=1)
     every = [
-        parametric_cross_entropy(logits, torch.full((N,), k), *parts, label_smoothing=smoothing) * q[:, k]
-        for k in range(K)
+        parametric_cross_entropy(logits, torch.full((N,), k), *parts, per_class(epsilon)) * q[:, k] for k in range(K)
     ]
-    torch.testing.assert_close(parametric_cross_entropy(logits, q, *parts, label_smoothing=smoothing), sum(every))
-    expected = F.cross_entropy(logits, q, reduction="none", label_smoothing=smoothing)
-    torch.testing.assert_close(parametric_cross_entropy(logits, q, label_smoothing=smoothing), expected)
+    torch.testing.assert_close(parametric_cross_entropy(logits, q, *parts, per_class(epsilon)), sum(every))
+    expected = F.cross_entropy(logits, q, reduction="none", label_smoothing=epsilon)
+    torch.testing.assert_close(parametric_cross_entropy(logits, q, smoothing=per_class(epsilon)), expected)
+
+
+def test_each_class_has_its_own_smoothing(sample):
+    logits, y = sample
+    epsilon = torch.tensor([0.0, 0.1, 0.2, 0.4], dtype=torch.float64)
+    ours = parametric_cross_entropy(logits, y, smoothing=epsilon)
+    for k in range(K):
+        expected = F.cross_entropy(logits[y == k], y[y == k], reduction="none", label_smoothing=float(epsilon[k]))
+        torch.testing.assert_close(ours[y == k], expected)
+    torch.testing.assert_close(parametric_cross_entropy(logits, F.one_hot(y, K).double(), smoothing=epsilon), ours)
+    module = ParametricCrossEntropy(Strategy.of(K, smoothing=epsilon.numpy()))
+    torch.testing.assert_close(module(logits, y), ours.mean())
+    assert "smoothing" in repr(module)
 
 
 def test_named_losses_from_their_papers(sample):
@@ -111,15 +126,16 @@ def test_balanced_softmax_is_logit_adjustment_at_one(sample):
     torch.testing.assert_close(parametric_cross_entropy(logits, y, l=torch.from_numpy(strategy.l)), expected)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("smooth", [False, True])
 @pytest.mark.parametrize("soft", [False, True])
-def test_gradients_in_everything(sample, parts, smoothing, soft):
+def test_gradients_in_everything(sample, parts, smooth, soft):
     logits, y = sample
     target = torch.softmax(logits.flip(0), dim=1) if soft else y
-    inputs = tuple(t.clone().requires_grad_() for t in (logits, *parts))
+    epsilon = torch.tensor([0.05, 0.1, 0.2, 0.4], dtype=torch.float64)
+    inputs = tuple(t.clone().requires_grad_() for t in (logits, *parts, *([epsilon] if smooth else [])))
 
     def loss(o, *strategy):
-        return parametric_cross_entropy(o, target, *strategy, label_smoothing=smoothing)
+        return parametric_cross_entropy(o, target, *strategy)
 
     assert torch.autograd.gradcheck(loss, inputs)
     assert torch.autograd.gradgradcheck(loss, inputs)
@@ -141,9 +157,7 @@ def test_half_precision_is_stable(dtype, weighted):
 
 def test_the_module_follows_its_strategy():
     loss = ParametricCrossEntropy(Strategy.vs(COUNTS, 1.0, 0.1))
-    assert set(loss.state_dict()) == {"l", "delta"}  # ω is neutral, and costs nothing
+    assert set(loss.state_dict()) == {"l", "delta"}  # ω and ε are neutral, and cost nothing
     assert "l and delta" in repr(loss)
-    with pytest.raises(InputError, match=r"label_smoothing is 1\.5"):
-        ParametricCrossEntropy(Strategy.of(3), label_smoothing=1.5)
     with pytest.raises(InputError, match="reduction is 'median'"):
         ParametricCrossEntropy(Strategy.of(3), reduction="median")

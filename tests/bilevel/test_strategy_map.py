@@ -32,14 +32,15 @@ def test_equals_from_weights(attributes, delta_form):
     w, (bare, lifted) = made.weights(), made.dictionaries
     tensors = made()
     offsets = Strategy.from_weights(bare, w_l=w["l"])
-    rest = Strategy.from_weights(lifted, w_delta=w["delta"], w_omega=w["omega"], delta_form=delta_form)
-    for ours, core in ((tensors.l, offsets.l), (tensors.delta, rest.delta), (tensors.omega, rest.omega)):
-        np.testing.assert_allclose(ours.detach().numpy(), core, rtol=1e-12)
-        assert np.ptp(core) > 0.01
+    rest = Strategy.from_weights(
+        lifted, w_delta=w["delta"], w_omega=w["omega"], w_smoothing=w["smoothing"], delta_form=delta_form
+    )
     found = made.strategy()
-    np.testing.assert_allclose(found.l, offsets.l)
-    np.testing.assert_allclose(found.delta, rest.delta)
-    np.testing.assert_allclose(found.omega, rest.omega)
+    for part, core in (("l", offsets), ("delta", rest), ("omega", rest), ("smoothing", rest)):
+        expected = getattr(core, part)
+        np.testing.assert_allclose(getattr(tensors, part).detach().numpy(), expected, rtol=1e-12)
+        np.testing.assert_array_equal(getattr(found, part), expected)
+        assert np.ptp(expected) > 0.01
     assert tensors.omega.mean().item() == pytest.approx(1)
     assert 0 < tensors.smoothing.min() < tensors.smoothing.max() < 0.5
 

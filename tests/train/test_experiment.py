@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -56,6 +58,23 @@ def test_a_loss_is_taken_as_it_is(splits, tmp_path):
     np.testing.assert_array_equal(same.delta, found.delta)
     with pytest.raises(InputError, match=r"transfer is 'inverse', but .*policy\.json is a loss already"):
         make_strategy(LossConfig(strategy="policy", policy=str(path), transfer="inverse"), splits)
+
+
+def test_label_smoothing_is_of_the_strategy(splits, tmp_path):
+    smoothed = make_strategy(LossConfig(strategy="la", label_smoothing=0.1), splits)
+    np.testing.assert_array_equal(smoothed.smoothing, [0.1] * 3)
+    np.testing.assert_array_equal(smoothed.l, Strategy.logit_adjustment(splits.train_counts).l)
+
+    path = tmp_path / "policy.json"
+    own = LossConfig(strategy="policy", policy=str(path))
+    for epsilon in ([0.0, 0.1, 0.2], [0.0, 0.0, 0.0]):
+        found = Strategy.of(3, smoothing=epsilon)
+        Policy(found, objective="balanced", classes=splits.class_names).save(path)
+        np.testing.assert_array_equal(make_strategy(own, splits).smoothing, epsilon)
+        if any(epsilon):
+            with pytest.raises(InputError, match=r"label_smoothing is 0\.1, but .* has its own per class; set it to 0"):
+                make_strategy(replace(own, label_smoothing=0.1), splits)
+    np.testing.assert_array_equal(make_strategy(replace(own, label_smoothing=0.1), splits).smoothing, [0.1] * 3)
 
 
 def test_models_fit_their_data(splits):

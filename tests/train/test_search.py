@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 
@@ -11,10 +12,11 @@ import torch
 from typer.testing import CliRunner
 
 from capri._checks import InputError
-from capri.attributes import difficulty
+from capri.attributes import Attributes, difficulty, frequency
+from capri.bilevel import Dictionaries, MovingLoss, OuterObjective, OuterStep, StrategyMap, measure_classes
 from capri.cli import _app as app
 from capri.policy import Policy
-from capri.train import search_runner
+from capri.train import search, search_runner
 from capri.train.checkpoints import load_checkpoint
 from capri.train.search import Search, ThinValidationWarning, validation_stream
 from capri.train.search_config import resolve_search
@@ -145,7 +147,7 @@ def test_variants_run(settings, tmp_path, changes):
     for part in found.weights:
         assert np.ptp(history[f"w_{part}"], axis=0).max() > 1e-3, f"{part} moved"
     if "smoothing" in found.weights:
-        assert 0 < min(found.data["label_smoothing"]) < max(found.data["label_smoothing"]) < 0.5
+        assert 0 < found.strategy.smoothing.min() < found.strategy.smoothing.max() < 0.5
 
 
 def test_logit_adjustment_is_a_start(settings, tmp_path):
@@ -153,6 +155,62 @@ def test_logit_adjustment_is_a_start(settings, tmp_path):
     policy = Policy.load(tmp_path / "run/policy.json")
     log_pi = np.log(policy.attributes["freq"])
     np.testing.assert_allclose(policy.strategy.l, log_pi - log_pi.mean(), atol=0.1)
+
+
+def test_a_plain_loop_finds_the_same_w(settings, tmp_path, monkeypatch):
+    """The laboratory's batches, start and learning rates in a plain loop with `OuterStep`: W is equal, to the bit."""
+    config = resolve_search(preset="features", out=str(tmp_path / "run"), assignments=[*settings, "model.name=mlp"])
+    s, seen = config.search, {"train": [], "val": [], "rates": []}
+    real_step, real_stream, real_init = Search.training_step, search.validation_stream, Search.__init__
+
+    def training_step(self, batch, batch_idx):
+        seen["train"].append(batch)
+        seen["rates"].append(self.optimizers().param_groups[0]["lr"])
+        return real_step(self, batch, batch_idx)
+
+    def stream(*arguments):
+        for batch in real_stream(*arguments):
+            seen["val"].append(batch)
+            yield batch
+
+    def init(self, model, *arguments):
+        seen["model"] = copy.deepcopy(model)
+        real_init(self, model, *arguments)
+
+    monkeypatch.setattr(Search, "training_step", training_step)
+    monkeypatch.setattr(Search, "__init__", init)
+    monkeypatch.setattr(search, "validation_stream", stream)
+    search_runner.search(config)
+
+    splits = search_runner.make_data(config).splits
+    x_val, y_val = torch.from_numpy(splits.val.x), torch.from_numpy(splits.val.y)
+    freq, counts = frequency(splits.train_counts), np.bincount(splits.val.y)
+    model, objective, val = seen["model"], OuterObjective("balanced", counts), iter(seen["val"])
+    inner = torch.optim.AdamW(model.parameters(), lr=0.05, weight_decay=config.optimizer.weight_decay)
+    loss = MovingLoss(StrategyMap(Dictionaries.of(None, 6), delta_form=s.delta_form)())
+    per_epoch = len(seen["train"]) // 6
+    for i, (batch, lr) in enumerate(zip(seen["train"], seen["rates"], strict=True)):
+        if i % per_epoch == 0:
+            errors = measure_classes(model, objective, [(x_val, y_val)])
+        if i == 2 * per_epoch:  # the end of warm-up
+            attributes = Attributes.of(freq=freq, diff=difficulty(errors, counts))
+            made = StrategyMap(Dictionaries.of(attributes, 6), delta_form=s.delta_form)
+            outer = OuterStep(model, made, objective, lr=s.lr)
+            loss = outer.loss
+        if i >= 2 * per_epoch:
+            outer.step(batch, next(val), rate=lr / 0.05)
+        inner.param_groups[0]["lr"] = lr
+        inner.zero_grad()
+        loss(model(batch[0]), batch[1]).backward()
+        inner.step()
+
+    weights = trajectory(tmp_path / "run")
+    for part, w in outer.map.weights().items():
+        np.testing.assert_array_equal(w, weights[f"w_{part}"][-1])
+        assert np.abs(w - weights[f"w_{part}"][0]).max() > 0.1, "it went somewhere"
+    found = Policy.load(tmp_path / "run/policy.json").strategy
+    np.testing.assert_array_equal(outer.strategy().l, found.l)
+    np.testing.assert_array_equal(outer.strategy().delta, found.delta)
 
 
 class Interrupted(Exception):
@@ -182,6 +240,13 @@ def test_resumed_is_bit_identical(settings, tmp_path, monkeypatch, stop):
         np.testing.assert_array_equal(whole[name], resumed[name])
     policies = [Policy.load(tmp_path / run / "policy.json").weights for run in ("whole", "resumed")]
     assert policies[0] == policies[1]
+
+
+def test_a_finished_search_stands(settings, tmp_path):
+    first, again = (run_search(settings, tmp_path / "run", "trainer.max_epochs=3", resume=r) for r in (False, True))
+    assert {name: first[name] for name in ("value", "start_sdev", "outer_steps", "val")} == {
+        name: again[name] for name in ("value", "start_sdev", "outer_steps", "val")
+    }
 
 
 def test_a_search_folder_is_not_overwritten(settings, tmp_path):
@@ -252,7 +317,7 @@ def test_a_class_without_validation_samples(settings, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (['search.attributes=["colour"]'], "give some of freq, diff, noise, weights, norm, or identity alone"),
+        (['search.attributes=["colour"]'], "give some of freq, weights, noise, norm, diff, or identity alone"),
         (["search.warmup_epochs=9"], "nothing is left to search in"),
         (["search.every=0"], r"search\.every is 0; it must be at least 1"),
         (["loss.strategy=la"], r"start it with search\.tau"),

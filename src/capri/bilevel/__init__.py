@@ -3,18 +3,37 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from capri.bilevel.losses import ParametricCrossEntropy, parametric_cross_entropy
+    from capri.bilevel.hypergradient import InverseHessianSettings
+    from capri.bilevel.losses import MovingLoss, ParametricCrossEntropy, parametric_cross_entropy
     from capri.bilevel.outer_objective import OuterObjective
-    from capri.bilevel.strategy_map import StrategyMap
+    from capri.bilevel.outer_step import DivergedError, OuterStep, measure_classes
+    from capri.bilevel.strategy_map import Dictionaries, StrategyMap
 
 _HOMES = {
+    "Dictionaries": "strategy_map",
+    "DivergedError": "outer_step",
+    "InverseHessianSettings": "hypergradient",
+    "MovingLoss": "losses",
     "OuterObjective": "outer_objective",
+    "OuterStep": "outer_step",
     "ParametricCrossEntropy": "losses",
     "StrategyMap": "strategy_map",
+    "measure_classes": "outer_step",
     "parametric_cross_entropy": "losses",
 }
 
-__all__ = ["OuterObjective", "ParametricCrossEntropy", "StrategyMap", "parametric_cross_entropy"]
+__all__ = [
+    "Dictionaries",
+    "DivergedError",
+    "InverseHessianSettings",
+    "MovingLoss",
+    "OuterObjective",
+    "OuterStep",
+    "ParametricCrossEntropy",
+    "StrategyMap",
+    "measure_classes",
+    "parametric_cross_entropy",
+]
 
 
 def __getattr__(name: str) -> Any:

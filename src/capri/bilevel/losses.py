@@ -8,16 +8,15 @@ over a batch divides by the number of samples; torch's own `weight=` divides by 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from capri._checks import InputError
-from capri.strategy import Strategy
+from capri.bilevel.strategy_map import StrategyTensors
+from capri.strategy import NEUTRAL, Strategy
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -28,14 +27,13 @@ def parametric_cross_entropy(
     omega: Tensor | None = None,
     l: Tensor | None = None,
     delta: Tensor | None = None,
-    *,
-    label_smoothing: float | Tensor = 0.0,
+    smoothing: Tensor | None = None,
 ) -> Tensor:
-    """ℓ of each sample, (n,); differentiable in `logits`, `omega`, `l` and `delta`.
+    """ℓ of each sample, (n,); differentiable in `logits` and in the strategy.
 
     logits: (n, K); half precision is computed in single. target: (n,) class indices, or (n, K) probabilities q, which
-    give the expected loss Σ_k q_k ℓ(k, o). omega, l, delta: (K,), neutral (1, 0, 1) where None.
-    label_smoothing: ε mixes the target with the uniform distribution, q = (1 − ε)·1_y + ε/K; one ε, or (K,) by class y.
+    give the expected loss Σ_k q_k ℓ(k, o). omega, l, delta, smoothing: (K,), neutral (1, 0, 1, 0) where None.
+    smoothing: ε mixes the target of class y with the uniform distribution, (1 − ε_y)·1_y + ε_y/K.
 
     >>> o = torch.tensor([[2.0, 0.0]])
     >>> parametric_cross_entropy(o, torch.tensor([1]), l=torch.tensor([0.0, 2.0]))  # the offset levels the two classes
@@ -47,21 +45,16 @@ def parametric_cross_entropy(
     if l is not None:
         z = z + l
     soft = target.is_floating_point()
-    if isinstance(label_smoothing, Tensor):
-        return _smoothed_by_class(z, target, omega, label_smoothing)
+    if smoothing is not None:
+        return _smoothed(z, target, omega, smoothing)
     if omega is None:
-        return F.cross_entropy(
-            z, target.to(z.dtype) if soft else target, reduction="none", label_smoothing=label_smoothing
-        )
-    if not soft and label_smoothing == 0:
+        return F.cross_entropy(z, target.to(z.dtype) if soft else target, reduction="none")
+    if not soft:
         return F.cross_entropy(z, target, reduction="none") * omega[target]
-    q = target.to(z.dtype) if soft else F.one_hot(target, z.shape[1]).to(z.dtype)
-    if label_smoothing:
-        q = (1 - label_smoothing) * q + label_smoothing / z.shape[1]
-    return -(q * omega * F.log_softmax(z, dim=1)).sum(dim=1)
+    return -(target.to(z.dtype) * omega * F.log_softmax(z, dim=1)).sum(dim=1)
 
 
-def _smoothed_by_class(z: Tensor, target: Tensor, omega: Tensor | None, epsilon: Tensor) -> Tensor:
+def _smoothed(z: Tensor, target: Tensor, omega: Tensor | None, epsilon: Tensor) -> Tensor:
     """ℓ under q = (1 − ε_y)·1_y + ε_y/K; soft targets average over y."""
     costs = -F.log_softmax(z, dim=1) if omega is None else -omega * F.log_softmax(z, dim=1)
     if target.is_floating_point():
@@ -83,34 +76,52 @@ class ParametricCrossEntropy(nn.Module):
     delta: Tensor | None
     smoothing: Tensor | None
 
-    def __init__(
-        self, strategy: Strategy, *, label_smoothing: float | Sequence[float] = 0.0, reduction: Reduction = "mean"
-    ):
+    def __init__(self, strategy: Strategy, *, reduction: Reduction = "mean"):
         super().__init__()
-        smoothing = np.asarray(label_smoothing)
-        if smoothing.shape not in ((), (strategy.n_classes,)) or not ((smoothing >= 0) & (smoothing < 1)).all():
-            raise InputError(f"label_smoothing is {label_smoothing}; it must lie in [0, 1), one for all or per class.")
         if reduction not in ("mean", "sum", "none"):
             raise InputError(f"reduction is {reduction!r}; it must be 'mean', 'sum' or 'none'.")
-        self.strategy = strategy
-        by_class = torch.as_tensor(smoothing, dtype=torch.float32) if smoothing.ndim else None
-        self.register_buffer("smoothing", by_class)
-        self.label_smoothing = float(smoothing) if smoothing.ndim == 0 else 0.0
-        self.reduction = reduction
-        for name, neutral in (("omega", 1.0), ("l", 0.0), ("delta", 1.0)):
+        self.strategy, self.reduction = strategy, reduction
+        for name, neutral in NEUTRAL.items():
             values = getattr(strategy, name)
             part = None if (values == neutral).all() else torch.as_tensor(values, dtype=torch.float32)
             self.register_buffer(name, part)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss, reduced as asked; the mean divides by the number of samples."""
-        smoothing = self.label_smoothing if self.smoothing is None else self.smoothing
-        losses = parametric_cross_entropy(logits, target, self.omega, self.l, self.delta, label_smoothing=smoothing)
+        losses = parametric_cross_entropy(logits, target, self.omega, self.l, self.delta, self.smoothing)
         if self.reduction == "none":
             return losses
         return losses.mean() if self.reduction == "mean" else losses.sum()
 
     def extra_repr(self) -> str:
         """Which parts are at work."""
-        parts = [name for name in ("omega", "l", "delta") if getattr(self, name) is not None]
+        parts = [name for name in NEUTRAL if getattr(self, name) is not None]
         return f"{self.strategy.n_classes} classes, {' and '.join(parts) or 'plain cross-entropy'}"
+
+
+class MovingLoss(nn.Module):
+    """The parametric cross-entropy at a strategy that changes under way; the mean over the batch.
+
+    start: the strategy to begin with. Labels are smoothed where it smooths any; otherwise ε costs nothing.
+    """
+
+    omega: Tensor
+    l: Tensor
+    delta: Tensor
+    smoothing: Tensor
+
+    def __init__(self, start: StrategyTensors):
+        super().__init__()
+        self.smooths = bool(start.smoothing.any())
+        for name, values in start._asdict().items():
+            self.register_buffer(name, values.detach().clone())
+
+    def move(self, to: StrategyTensors) -> None:
+        """Take the values of another strategy."""
+        for name, values in to._asdict().items():
+            getattr(self, name).copy_(values.detach())
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The loss."""
+        smoothing = self.smoothing if self.smooths else None
+        return parametric_cross_entropy(logits, target, self.omega, self.l, self.delta, smoothing).mean()

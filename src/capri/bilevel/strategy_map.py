@@ -2,9 +2,8 @@
 
     l = D w_l,    Δ = form([1, D] w_Δ),    ω = softplus([1, D] w_ω) scaled to mean 1,    ε = ½·sigmoid([1, D] w_ε)
 
-`Strategy.from_weights` is the same map in NumPy and owns it; equality is a test. ε, a label smoothing per class, is
-beyond the paper: one more class-specific setting that the same map can drive. With identity attributes D = I, W is the
-strategy itself ("plain", AutoBalance), and no intercept column is needed.
+`Strategy.from_weights` is the same map in NumPy and owns it; equality is a test. With identity attributes D = I, W is
+the strategy itself ("plain", AutoBalance), and no intercept column is needed.
 
 The start is AutoBalance's: Δ = sigmoid(1) = 0.731 (or 1 for the form "exp"), ω = 1, ε small, and l = 0 or the nearest
 that D can say to logit adjustment, τ log π.
@@ -14,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,13 +25,13 @@ from torch.nn import functional as F
 from capri._checks import InputError
 from capri.attributes import Attributes
 from capri.dictionary import Dictionary, Scaling, build_dictionary, identity_dictionary
-from capri.strategy import EPSILON, Strategy
+from capri.strategy import EPSILON, SMOOTHING_MAX, Strategy
 
 Part: TypeAlias = Literal["l", "delta", "omega", "smoothing"]
 TorchDeltaForm: TypeAlias = Literal["normalized", "sigmoid", "exp"]
 PARTS: tuple[Part, ...] = ("l", "delta", "omega", "smoothing")
 START_LOGIT = 1.0  # of Δ: sigmoid(1) = 0.731
-SMOOTHING_MAX, SMOOTHING_START = 0.5, -4.0  # ε starts at 0.5·sigmoid(−4) = 0.009
+SMOOTHING_START = -4.0  # ε starts at 0.5·sigmoid(−4) = 0.009
 
 
 class StrategyTensors(NamedTuple):
@@ -98,13 +98,11 @@ class StrategyMap(nn.Module):
         return {name.removeprefix("w_"): p.detach().double().cpu().numpy() for name, p in self.named_parameters()}
 
     def strategy(self) -> Strategy:
-        """(ω, l, Δ) at W by the core's own map."""
-        w = self.weights()
-        offsets = Strategy.from_weights(self.dictionaries.bare, w_l=w.get("l"))
-        rest = Strategy.from_weights(
-            self.dictionaries.lifted, w_delta=w.get("delta"), w_omega=w.get("omega"), delta_form=self.delta_form
-        )
-        return Strategy(rest.omega, offsets.l, rest.delta)
+        """The strategy at W by the core's own map."""
+        w = {f"w_{part}": values for part, values in self.weights().items()}
+        offsets = Strategy.from_weights(self.dictionaries.bare, w_l=w.pop("w_l", None))
+        rest = Strategy.from_weights(self.dictionaries.lifted, **w, delta_form=self.delta_form)
+        return replace(rest, l=offsets.l)
 
 
 class Dictionaries(NamedTuple):

@@ -135,7 +135,11 @@ class Config:
         ):
             if not value >= low:
                 raise InputError(f"{name} is {value}; it must be at least {low}.")
-        for name, share in (("data.val_fraction", self.data.val_fraction), ("schedule.warmup", self.schedule.warmup)):
+        for name, share in (
+            ("data.val_fraction", self.data.val_fraction),
+            ("schedule.warmup", self.schedule.warmup),
+            ("loss.label_smoothing", self.loss.label_smoothing),
+        ):
             if not 0 <= share < 1:
                 raise InputError(f"{name} is {share}; it must lie in [0, 1).")
 

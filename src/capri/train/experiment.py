@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -135,7 +136,19 @@ def make_model(config: Config, splits: Splits) -> nn.Module:
 
 
 def make_strategy(config: LossConfig, splits: Splits) -> Strategy:
-    """The strategy to train with; the named losses are strategies of one loss."""
+    """The strategy to train with, with label smoothing as configured, or as a policy has it."""
+    strategy = _named_strategy(config, splits)
+    if not config.label_smoothing:
+        return strategy
+    if strategy.smoothing.any():
+        raise InputError(
+            f"loss.label_smoothing is {config.label_smoothing}, but {config.policy} has its own per class; set it to 0."
+        )
+    return replace(strategy, smoothing=np.full(splits.n_classes, config.label_smoothing))
+
+
+def _named_strategy(config: LossConfig, splits: Splits) -> Strategy:
+    """The named losses are strategies of one loss."""
     counts = splits.train_counts
     if config.strategy == "ce":
         return Strategy.of(splits.n_classes)
@@ -148,16 +161,6 @@ def make_strategy(config: LossConfig, splits: Splits) -> Strategy:
     if config.strategy == "vs":
         return Strategy.vs(counts, config.tau, config.gamma)
     return _policy_strategy(config, splits)
-
-
-def make_smoothing(config: LossConfig) -> float | list[float]:
-    """Label smoothing: the configured one, or one per class where a policy carries them."""
-    by_class = Policy.load(config.policy).data.get("label_smoothing") if config.strategy == "policy" else None
-    if by_class is not None and config.label_smoothing:
-        raise InputError(
-            f"loss.label_smoothing is {config.label_smoothing}, but {config.policy} has its own per class; set it to 0."
-        )
-    return config.label_smoothing if by_class is None else [float(e) for e in by_class]
 
 
 def _policy_strategy(config: LossConfig, splits: Splits) -> Strategy:

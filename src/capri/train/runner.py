@@ -35,7 +35,7 @@ from capri.data.modules import SplitsDataModule
 from capri.train import artefacts
 from capri.train.checkpoints import AtomicCheckpointIO
 from capri.train.config import Config
-from capri.train.experiment import make_data, make_model, make_smoothing, make_strategy
+from capri.train.experiment import make_data, make_model, make_strategy
 from capri.train.module import Classifier
 from capri.train.recorder import Recorder, RunProgress
 from capri.train.settings import build, differences, read_toml
@@ -48,10 +48,9 @@ def run(config: Config, *, resume: bool = False) -> dict[str, Any]:
     L.seed_everything(config.seed, verbose=False)
     data = make_data(config)
     splits = data.splits
-    strategy = make_strategy(config.loss, splits)
     classifier = Classifier(
         make_model(config, splits),
-        ParametricCrossEntropy(strategy, label_smoothing=make_smoothing(config.loss)),
+        ParametricCrossEntropy(make_strategy(config.loss, splits)),
         train_counts=splits.train_counts,
         class_names=splits.class_names,
         optimizer=config.optimizer,

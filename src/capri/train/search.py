@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from capri._checks import InputError
-from capri.attributes import Attributes, difficulty, frequency, importance, noise
-from capri.bilevel.hypergradient import AnyLoss, InnerLoss, InverseHessianSettings, ParametricLoss, outer_gradient
-from capri.bilevel.losses import parametric_cross_entropy
+from capri.attributes import Attributes, Evidence, frequency, gather
+from capri.bilevel.hypergradient import InverseHessianSettings
+from capri.bilevel.losses import MovingLoss
 from capri.bilevel.outer_objective import OuterObjective, class_sums
+from capri.bilevel.outer_step import DivergedError, OuterStep, measure_classes
 from capri.bilevel.strategy_map import Dictionaries, StrategyMap, StrategyTensors
 from capri.data.batches import Batch
 from capri.data.modules import SplitsDataModule
+from capri.data.splits import Splits
 from capri.errors import Absent
 from capri.train.artefacts import last_layer_norms
 from capri.train.module import Classifier
@@ -40,38 +43,6 @@ class ThinValidationWarning(UserWarning):
     """Classes have too few validation samples to say how hard they are."""
 
 
-class MovingLoss(nn.Module):
-    """The parametric cross-entropy at a strategy that changes under way; the mean over the batch."""
-
-    omega: Tensor
-    l: Tensor
-    delta: Tensor
-    smoothing: Tensor
-
-    def __init__(self, start: StrategyTensors):
-        super().__init__()
-        self.smooths = False
-        for name, values in start._asdict().items():
-            self.register_buffer(name, values.detach().clone())
-
-    def move(self, to: StrategyTensors) -> None:
-        """Take the values of another strategy."""
-        for name, values in to._asdict().items():
-            getattr(self, name).copy_(values.detach())
-
-    def forward(self, logits: Tensor, y: Tensor) -> Tensor:
-        """The loss."""
-        smoothing = self.smoothing if self.smooths else 0.0
-        return parametric_cross_entropy(logits, y, self.omega, self.l, self.delta, label_smoothing=smoothing).mean()
-
-
-def smoothed_cross_entropy(
-    logits: Tensor, y: Tensor, omega: Tensor, l: Tensor, delta: Tensor, smoothing: Tensor
-) -> Tensor:
-    """The parametric cross-entropy with label smoothing per class, of each sample."""
-    return parametric_cross_entropy(logits, y, omega, l, delta, label_smoothing=smoothing)
-
-
 class Search(Classifier):
     """Trains the network and moves the strategy. `trajectory` holds W, objective and class errors over time."""
 
@@ -81,7 +52,6 @@ class Search(Classifier):
     def __init__(self, model: nn.Module, config: SearchRun, data: SplitsDataModule):
         splits = data.splits
         self.settings: SearchConfig
-        known = _known_attributes(config.search, splits.train_counts, splits.noise)
         start_l = config.search.tau * np.log(frequency(splits.train_counts)) if config.search.tau else None
         start = _start(config.search, splits.n_classes, start_l)
         super().__init__(
@@ -97,21 +67,20 @@ class Search(Classifier):
         )
         self.automatic_optimization = False
         self.settings, self.gradient_clip = config.search, config.trainer.gradient_clip
-        self.known, self.start_l = known, start_l
-        self.loss.smooths = "smoothing" in config.search.parts
+        self.evidence, self.start_l = _evidence(config.search, splits), start_l
         self.data, self.val_size = data, config.search.batch_size or config.trainer.batch_size
-        self.outer = _outer_objective(config.search, data, config.data.absent)
-        self.map: StrategyMap | None = None
-        self.outer_optimizer: torch.optim.Optimizer | None = None
+        self.objective = _outer_objective(config.search, data, config.data.absent)
+        self.outer: OuterStep | None = None  # from the end of warm-up
         self.attributes: Attributes | None = None
         self.trajectory = Trajectory()
+        self._resumed: dict[str, Any] | None = None
         self.register_buffer("class_loss_sums", torch.zeros(splits.n_classes, dtype=torch.float64), persistent=False)
 
     # -- the two levels ----------------------------------------------------------------------------------------------
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """An outer step where one is due, then the inner one."""
-        if self.map is not None and batch_idx % self.settings.every == 0:
+        if self.outer is not None and batch_idx % self.settings.every == 0:
             self._outer_step(batch)
         loss = super().training_step(batch, batch_idx)
         if not torch.isfinite(loss):
@@ -131,51 +100,18 @@ class Search(Classifier):
 
     def _outer_step(self, train: Batch) -> None:
         """W down the hypergradient of the validation objective, on one batch of each."""
-        assert self.map is not None
-        assert self.outer_optimizer is not None
-        val = tuple(t.to(self.device) for t in next(self.val_stream))
-        tensors = self.map()
-        found = outer_gradient(
-            self.model, self._inner_loss(tensors), train, (val[0], val[1]), self.outer.surrogate, self._inverse
-        )
-        moving = [(t, g) for t, g in zip(tensors, found.alpha, strict=False) if t.requires_grad]
-        if self.settings.follow:
-            self.outer_optimizer.param_groups[0]["lr"] = self.settings.lr * self._rate()
-        self.outer_optimizer.zero_grad()
-        torch.autograd.backward([t for t, _ in moving], [g for _, g in moving])
-        self.outer_optimizer.step()
-        self.outer.update(found.logits, val[1])
-        with torch.no_grad():
-            moved = self.map()
-        self._check(moved)
-        self.loss.move(moved)
-        self.trajectory.note(self._step(), self.outer.value(), self.map.weights())
-
-    def _inner_loss(self, tensors: StrategyTensors) -> InnerLoss:
-        if "smoothing" in self.settings.parts:
-            return AnyLoss.of(smoothed_cross_entropy, *tensors)
-        return ParametricLoss.of(tensors.omega, tensors.l, tensors.delta)
-
-    @property
-    def _inverse(self) -> InverseHessianSettings:
-        s = self.settings
-        decay = self.optimizer.weight_decay if self.optimizer.name == "sgd" else 0.0  # AdamW's is not in the loss
-        return InverseHessianSettings(s.hessian, s.damping, decay, s.iterations, terms=s.terms, step=s.step)
-
-    def _check(self, tensors: StrategyTensors) -> None:
-        """A strategy that ran away is an error, while the last good one is still on disk."""
-        finite = all(bool(torch.isfinite(t).all()) for t in tensors)
-        span = float(tensors.l.max() - tensors.l.min()) if finite else float("nan")
-        if not finite or span > self.settings.limit:
-            what = (
-                f"its offsets span {span:.3g} (search.limit is {self.settings.limit:g})"
-                if finite
-                else "it is not finite"
-            )
+        assert self.outer is not None
+        x, y = next(self.val_stream)
+        rate = self._rate() if self.settings.follow else 1.0
+        try:
+            value = self.outer.step(train, (x.to(self.device), y.to(self.device)), rate=rate)
+        except DivergedError as error:
             raise FloatingPointError(
-                f"the strategy diverged in epoch {self.current_epoch + 1}: {what}. Lower search.lr "
-                f"({self.settings.lr}), raise search.every or warm up longer; {self._kept()}"
-            )
+                f"the strategy diverged in epoch {self.current_epoch + 1}: {error.reason} (search.limit is "
+                f"{self.settings.limit:g}). Lower search.lr ({self.settings.lr}), raise search.every or warm up "
+                f"longer; {self._kept()}"
+            ) from None
+        self.trajectory.note(self._step(), value, self.outer.map.weights())
 
     def _kept(self) -> str:
         """What is on disk when an epoch breaks off."""
@@ -199,60 +135,47 @@ class Search(Classifier):
     def on_train_epoch_start(self) -> None:
         """Begin the search at the end of warm-up; validation batches start afresh each epoch."""
         super().on_train_epoch_start()
-        if self.map is None and self.current_epoch >= self.settings.warmup_epochs:
+        if self.outer is None and self.current_epoch >= self.settings.warmup_epochs:
             self._begin()
         self.val_stream = validation_stream(self.data, self.val_size)
 
     def _begin(self) -> None:
-        """Measure the classes, make the dictionary and the map."""
-        errors = self._measure()
+        """Measure the classes, make the dictionary and the outer level."""
+        errors = measure_classes(self.model, self.objective, self.data.batches(self.data.splits.val))
         present = errors[np.isfinite(errors)]
         self.trajectory.begin(self.current_epoch, float(present.std()), errors)
-        names = self.settings.attributes
-        if names != PLAIN:
-            columns = self.known | self._measured(errors)
-            self.attributes = Attributes.of(class_names=self.class_names, **{name: columns[name] for name in names})
-        self._make_map()
+        if self.settings.attributes != PLAIN:
+            self._warn_if_thin()
+            norms = {"norm": last_layer_norms(self.model)} if "norm" in self.settings.attributes else {}
+            counts, own = self.objective.counts.numpy(), {**self.evidence.own, **norms}
+            measured = replace(self.evidence, errors=errors, n_samples=counts, own=own)
+            self.attributes = gather(measured, self.settings.attributes, self.class_names)
+        self.outer = self._make_outer()
 
-    def _measured(self, errors: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-        """Attributes that need a trained network."""
-        thin = int((self.outer.counts < THIN).sum())
-        if "diff" in self.settings.attributes and 2 * thin > len(errors):
+    def _warn_if_thin(self) -> None:
+        """Difficulty needs samples to be measured on."""
+        thin = int((self.objective.counts < THIN).sum())
+        n_classes = len(self.objective.counts)
+        if "diff" in self.settings.attributes and 2 * thin > n_classes:
             warnings.warn(
-                f"diff is measured on fewer than {THIN} validation samples in {thin} of {len(errors)} classes, and the "
+                f"diff is measured on fewer than {THIN} validation samples in {thin} of {n_classes} classes, and the "
                 "search goes by the same samples: it may fit them and not the classes. Validate on more, or take "
                 'search.attributes=["freq"].',
                 ThinValidationWarning,
                 stacklevel=2,
             )
-        return {"diff": difficulty(errors, self.outer.counts.numpy()), "norm": last_layer_norms(self.model)}
 
-    def _make_map(self) -> None:
+    def _make_outer(self) -> OuterStep:
+        """The outer level at its start; from here on the network trains with its loss."""
         s = self.settings
         dictionaries = Dictionaries.of(self.attributes, len(self.train_counts), s.scaling)
-        made = StrategyMap(dictionaries, s.parts, delta_form=s.delta_form, start_l=self.start_l)  # type: ignore[arg-type]
-        self.map = made.to(self.device)
-        self.outer_optimizer = (
-            torch.optim.Adam(self.map.parameters(), lr=s.lr, weight_decay=s.weight_decay)
-            if s.optimizer == "adam"
-            else torch.optim.SGD(self.map.parameters(), s.lr, momentum=s.momentum, weight_decay=s.weight_decay)
-        )
-        self.loss.move(self.map())
-
-    @torch.no_grad()
-    def _measure(self) -> NDArray[np.float64]:
-        """Class errors of validation as the network stands, NaN where a class is absent; running errors start here."""
-        k, was_training = len(self.train_counts), self.model.training
-        self.model.eval()
-        wrong, sums = torch.zeros(k, dtype=torch.float64), torch.zeros(k, dtype=torch.float64)
-        for x, y in self.data.batches(self.data.splits.val):
-            logits = self.model(x.to(self.device)).cpu()
-            wrong.index_add_(0, y, (logits.argmax(dim=1) != y).double())
-            sums += class_sums(logits, y, self.outer.class_loss, k)
-        self.model.train(was_training)
-        self.outer.anchor(sums)
-        with np.errstate(invalid="ignore"):
-            return np.asarray(wrong.numpy() / self.outer.counts.numpy())
+        made = StrategyMap(dictionaries, s.parts, delta_form=s.delta_form, start_l=self.start_l).to(self.device)  # type: ignore[arg-type]
+        decay = self.optimizer.weight_decay if self.optimizer.name == "sgd" else 0.0  # AdamW's is not in the loss
+        inverse = InverseHessianSettings(s.hessian, s.damping, decay, s.iterations, terms=s.terms, step=s.step)
+        optimizer = _outer_optimizer(s, made)
+        outer = OuterStep(self.model, made, self.objective, optimizer=optimizer, inverse_hessian=inverse, limit=s.limit)
+        self.loss = outer.loss
+        return outer
 
     # -- each epoch --------------------------------------------------------------------------------------------------
 
@@ -266,16 +189,16 @@ class Search(Classifier):
         x, y = batch
         logits = self(x)
         self._count(logits, y)
-        self.class_loss_sums += class_sums(logits, y, self.outer.class_loss, len(self.train_counts))
+        self.class_loss_sums += class_sums(logits, y, self.objective.class_loss, len(self.train_counts))
 
     def on_validation_epoch_end(self) -> None:
         """The running errors are exact once an epoch; note where the search stands."""
         super().on_validation_epoch_end()
-        self.outer.anchor(self.class_loss_sums)
+        self.objective.anchor(self.class_loss_sums)
         self.trajectory.note_errors(self.class_errors)
         span, delta = self.loss.l.max() - self.loss.l.min(), self.loss.delta
         self.record |= {
-            "outer_objective": self.outer.value(),
+            "outer_objective": self.objective.value(),
             "l_span": float(span),
             "delta_min": float(delta.min()),
             "delta_max": float(delta.max()),
@@ -287,24 +210,25 @@ class Search(Classifier):
         """What the module's tensors do not hold."""
         checkpoint["search"] = {
             "attributes": None if self.attributes is None else torch.from_numpy(self.attributes.values),
-            "optimizer": None if self.outer_optimizer is None else self.outer_optimizer.state_dict(),
-            "errors": self.outer.errors,
+            "outer": None if self.outer is None else self.outer.state_dict(),
             "trajectory": self.trajectory.state(),
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """The map is made before its parameters are read."""
+        """The outer level waits for the network to be on its device."""
         state = checkpoint["search"]
-        self.outer.errors = state["errors"]
         self.trajectory = Trajectory.from_state(state["trajectory"])
-        if state["optimizer"] is None:
-            return
+        self._resumed = state["outer"]
         if state["attributes"] is not None:
             names = self.class_names or [str(k) for k in range(len(self.train_counts))]
             self.attributes = Attributes(state["attributes"].numpy(), self.settings.attributes, tuple(names))
-        self._make_map()
-        assert self.outer_optimizer is not None
-        self.outer_optimizer.load_state_dict(state["optimizer"])
+
+    def on_fit_start(self) -> None:
+        """Go on with the search where it was begun."""
+        if self._resumed is not None:
+            self.outer = self._make_outer()
+            self.outer.load_state_dict(self._resumed)
+            self._resumed = None
 
 
 def validation_stream(data: SplitsDataModule, size: int) -> Iterator[Batch]:
@@ -316,18 +240,14 @@ def validation_stream(data: SplitsDataModule, size: int) -> Iterator[Batch]:
             yield from zip(torch.split(x, size), torch.split(y, size), strict=True)
 
 
-def _known_attributes(
-    config: SearchConfig, train_counts: NDArray[np.int64], noise_rates: NDArray[np.float64] | None
-) -> dict[str, NDArray[np.float64]]:
-    """Attributes that are known before training."""
-    columns = {"freq": frequency(train_counts)}
-    if "noise" in config.attributes:
-        if noise_rates is None:
-            raise InputError("search.attributes names noise, but the data have none; set data.noise, or leave it out.")
-        columns["noise"] = noise(noise_rates)
-    if "weights" in config.attributes:
-        columns["weights"] = importance(config.weights)
-    return columns
+def _evidence(config: SearchConfig, splits: Splits) -> Evidence:
+    """What is known of the classes before training."""
+    if "noise" in config.attributes and splits.noise is None:
+        raise InputError("search.attributes names noise, but the data have none; set data.noise, or leave it out.")
+    if "weights" in config.attributes and not config.weights:
+        raise InputError("search.attributes names weights, but search.weights is empty; give one number per class.")
+    own = {} if splits.noise is None else {"noise": splits.noise}
+    return Evidence(class_counts=splits.train_counts, weights=config.weights or None, own=own)
 
 
 def _start(config: SearchConfig, n_classes: int, start_l: NDArray[np.float64] | None) -> StrategyTensors:
@@ -335,6 +255,12 @@ def _start(config: SearchConfig, n_classes: int, start_l: NDArray[np.float64] | 
     identity = Dictionaries.of(None, n_classes)
     made = StrategyMap(identity, config.parts, delta_form=config.delta_form, start_l=start_l)  # type: ignore[arg-type]
     return made()
+
+
+def _outer_optimizer(config: SearchConfig, made: StrategyMap) -> torch.optim.Optimizer:
+    if config.optimizer == "adam":
+        return torch.optim.Adam(made.parameters(), config.lr, weight_decay=config.weight_decay)
+    return torch.optim.SGD(made.parameters(), config.lr, config.momentum, weight_decay=config.weight_decay)
 
 
 def _outer_objective(config: SearchConfig, data: SplitsDataModule, absent: Absent) -> OuterObjective:

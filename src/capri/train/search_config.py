@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from capri._checks import InputError
+from capri.attributes import REGISTRY
 from capri.train.config import Config, LossConfig, resolve_as
 from capri.train.presets import PRESETS
 from capri.train.settings import merge, option
 
-ATTRIBUTES = ("freq", "diff", "noise", "weights", "norm")
+ATTRIBUTES = tuple(REGISTRY)
 PLAIN = ("identity",)
 
 

@@ -82,29 +82,26 @@ class _PolicyWriter(Callback):
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Before the checkpoint."""
         assert isinstance(pl_module, Search)
-        if pl_module.map is not None:
+        if pl_module.outer is not None:
             found_policy(pl_module, self.config).save(self.folder / "policy.json")
             pl_module.trajectory.save(self.folder / "trajectory.npz")
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         """Where the search went, up to its end."""
         assert isinstance(pl_module, Search)
-        if isinstance(exception, FloatingPointError) and pl_module.map is not None:
+        if isinstance(exception, FloatingPointError) and pl_module.outer is not None:
             pl_module.trajectory.save(self.folder / "trajectory.npz")
 
 
 def found_policy(module: Search, config: SearchRun) -> Policy:
     """The strategy as it stands, with what it was made of. It is a loss: Δ∘o + l in training."""
-    assert module.map is not None
-    made, table = module.map, module.attributes
+    assert module.outer is not None
+    made, table = module.outer.map, module.attributes
     attributes = {} if table is None else {name: table[name].tolist() for name in table.names}
-    figures = {"objective": module.outer.value(), "start_sdev": module.trajectory.start_sdev}
-    data: dict[str, Any] = {"name": config.data.name, "config_digest": config.digest(), "validation": figures}
-    if "smoothing" in config.search.parts:
-        data["label_smoothing"] = made().smoothing.detach().double().tolist()
+    figures = {"objective": module.objective.value(), "start_sdev": module.trajectory.start_sdev}
     return Policy(
         made.strategy(),
-        objective=module.outer.name,
+        objective=module.objective.name,
         classes=tuple(module.class_names or ()),
         side="loss",
         method="bilevel",
@@ -115,7 +112,7 @@ def found_policy(module: Search, config: SearchRun) -> Policy:
             "delta_form": config.search.delta_form,
         },
         weights={part: w.tolist() for part, w in made.weights().items()},
-        data=data,
+        data={"name": config.data.name, "config_digest": config.digest(), "validation": figures},
         seed=config.seed,
     )
 
@@ -146,13 +143,13 @@ def _describe(config: SearchRun, data: Any) -> str:
 
 
 def _finish(config: SearchRun, module: Search, recorder: Recorder) -> dict[str, Any]:
-    assert module.map is not None
+    assert module.outer is not None
     folder, trajectory = recorder.folder, module.trajectory
-    title = f"{config.data.name}, {'+'.join(config.search.attributes)}, {module.outer.name}, seed {config.seed}"
-    plot_trajectory(trajectory, module.map.cpu(), module.train_counts, folder / "alpha.png", title)
+    title = f"{config.data.name}, {'+'.join(config.search.attributes)}, {module.objective.name}, seed {config.seed}"
+    plot_trajectory(trajectory, module.outer.map.cpu(), module.train_counts, folder / "alpha.png", title)
     summary = {
-        "objective": module.outer.name,
-        "value": module.outer.value(),
+        "objective": module.objective.name,
+        "value": module.objective.value(),
         "start_sdev": trajectory.start_sdev,
         "outer_steps": len(trajectory.times),
         "seconds": recorder.rows[-1]["seconds"],
