@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capri import demo, packs
+from capri import demo
 from capri._checks import InputError
 from capri.evaluation import evaluate
 from capri.strategy import Strategy
+from capri_paper import resolved
 from capri_paper.exhibits import Size
 from capri_paper.store import Result, Store, Unit
 
@@ -37,15 +38,13 @@ def posthoc(
     """One method for one objective on one split."""
     source = "digits" if size == "smoke" else scores
     draws = DRAWS if objective == "weighted" else 1
-    settings = {"scores": source, "network": network(source), "split": seed, "method": method, "how": METHODS[method],
-                "objective": objective, "parameters": parameters, "draws": draws,
-                **({"constraints": [constraint]} if constraint else {})}  # fmt: skip
+    constraints = (constraint,) if constraint else None
+    given = METHODS[method]
+    tuner = given and resolved.tuner(objective, **given, parameters=parameters, constraints=constraints)
+    settings = {"scores": source, "digest": resolved.scores(source), "split": seed, "method": method,
+                "objective": objective, "parameters": parameters, "constraints": constraints, "draws": draws,
+                "tuner": tuner}  # fmt: skip
     return Unit("posthoc", settings, f"{source}-{method}-{parameters}-{objective}-split{seed}")
-
-
-def network(scores: str) -> str:
-    """Which network made the scores: the digest of its configuration."""
-    return str(packs.load(scores).card["config_digest"]) if scores in packs.names() else ""
 
 
 def split_of(settings: Mapping[str, Any]) -> demo.Split:
@@ -79,7 +78,7 @@ def _one(split: demo.Split, s: Mapping[str, Any], weights: NDArray[np.float64] |
     given = METHODS[s["method"]]
     strategy = Strategy.of(len(split.train_counts))
     if given is not None:
-        tune = demo.tuned(**given, parameters=s["parameters"], constraints=s.get("constraints"))
+        tune = demo.tuned(**given, parameters=s["parameters"], constraints=s["constraints"])
         strategy = tune(split.weighted(weights), s["objective"])
     names = list(dict.fromkeys([s["objective"], "plain", "balanced", "sdev"]))
 
