@@ -22,6 +22,8 @@ from capri.policy import FLOOR, SCHEMA, Validation, to_logits
 
 finite = st.floats(-1e300, 1e300)
 
+NEUTRAL = {"omega": [1, 1, 1], "l": [0, 0, 0], "delta": [1, 1, 1], "smoothing": [0, 0, 0]}
+
 
 def make_validation(**changes):
     given = {
@@ -335,8 +337,14 @@ class TestUntrustworthyFiles:
         ("changes", "says"),
         [
             ({"strategy": {"omega": [1, 1, 1], "l": [0, 0, 0]}}, "does not make a policy"),
-            ({"strategy": {"omega": [1, 1, 1], "l": [0, 0, 0], "delta": [1, 0, 1]}}, r"delta\[1\] is 0.0"),
-            ({"strategy": {"omega": [1, 1, 1], "l": [0, 0, None], "delta": [1, 1, 1]}}, r"l\[2\] is nan"),
+            (
+                {"strategy": {"omega": [1, 1, 1], "l": [0, 0, 0], "delta": [1, 0, 1], "smoothing": [0, 0, 0]}},
+                r"delta\[1\] is 0.0",
+            ),
+            (
+                {"strategy": {"omega": [1, 1, 1], "l": [0, 0, None], "delta": [1, 1, 1], "smoothing": [0, 0, 0]}},
+                r"l\[2\] is nan",
+            ),
             ({"strategy": 3}, "does not make a policy"),
             ({"classes": ["a", "b"]}, "classes has 2 entries for 3 classes"),
             ({"classes": None}, "does not make a policy"),

@@ -1,22 +1,23 @@
-"""The table of reference runs in docs/training.md, from what the runs left behind.
+"""The table of reference runs in docs/training.md, from the stored results of CIFAR's training runs.
 
-    python reproduction/benchmarks/training_runs.py [reproduction/results/train/cifar10* …]
+    python reproduction/benchmarks/training_runs.py
 
-Reads each folder's summary.json, writes the table between the markers of the page and copies the learning curves to
-docs/figures. It trains nothing; the commands that did are in the table.
+Writes the table between the markers of the page, and copies the learning curves of runs that were done here to
+docs/figures. It trains nothing; the commands that did are below the table.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from capri.train.config import Config, resolve
-from capri.train.settings import build, differences
+from capri.train.settings import differences
+from capri_paper.resolved import as_config
+from capri_paper.store import Store, Unit
 
 HERE = Path(__file__).resolve().parents[2]
 PAGE, RESULTS = HERE / "docs" / "training.md", HERE / "reproduction" / "results"
@@ -50,35 +51,41 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
 
 
-def row(summary: Mapping[str, Any], config: Config) -> str:
+def row(result: Mapping[str, Any], config: Config) -> str:
     """One line of the table."""
-    test = summary["test"]
-    commit = summary["commit"] or "unknown"
+    test = result["test"]
+    commit = result["commit"] or "unknown"
     cells = [
         config.data.name,
         config.loss.strategy,
         config.preset,
         *(f"{100 * test[name]:.2f} %" for name in ("balanced", "sdev", "worst")),
-        str(summary["epochs"]),
-        duration(summary["seconds"]),
-        str(summary["threads"]),
+        str(config.trainer.max_epochs),
+        duration(result["seconds"]),
+        str(result["threads"]),
         str(config.seed),
         f"`{commit[:10]}`{' with changes' if commit.endswith('+changes') else ''}",
     ]
     return f"| {' | '.join(cells)} |"
 
 
-def render(folders: Sequence[Path], page: Path = PAGE) -> str:
+def runs(store: Store) -> list[Mapping[str, Any]]:
+    """Stored trainings of networks on images."""
+    return [r for r in store.records("train").values() if r["settings"]["run"]["data"]["name"].startswith("cifar")]
+
+
+def render(store: Store, page: Path = PAGE) -> str:
     """The section, and the curves copied beside the page."""
     rows, commands, figures = [], [], []
-    for folder in folders:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        config = build(Config, summary["config"])
-        rows.append(row(summary, config))
-        commands.append(command(config, f"reproduction/results/train/{folder.name}"))
-        figure = page.parent / "figures" / f"{folder.name}.png"
-        figure.parent.mkdir(exist_ok=True)
-        shutil.copyfile(folder / "curves.png", figure)
+    for record in runs(store):
+        config, label = as_config(record["settings"]["run"]), record["label"]
+        rows.append(row(record["result"], config))
+        commands.append(command(config, f"runs/{label}"))
+        figure = page.parent / "figures" / f"{label}.png"
+        curves = store.folder(Unit("train", record["settings"], label)) / "curves.png"
+        if curves.exists():
+            figure.parent.mkdir(exist_ok=True)
+            shutil.copyfile(curves, figure)
         title = f"{config.data.name}, {config.loss.strategy}, seed {config.seed}"
         figures.append(f"![Learning curves: {title}](figures/{figure.name})")
     return "\n".join([*HEAD, *rows, "", "```bash", *commands, "```", "", *figures])
@@ -93,20 +100,15 @@ def insert(text: str, section: str) -> str:
     return f"{before}{BEGIN}\n\n{section}\n\n{END}{after}"
 
 
-def main(folders: Sequence[Path], page: Path = PAGE) -> None:
-    done = [folder for folder in folders if (folder / "summary.json").exists()]
-    for folder in folders:
-        if folder not in done:
-            print(f"{folder}: no summary.json; the run has not ended, and is left out")
-    if not done:
-        raise SystemExit("no finished run; give folders that `capri train` wrote")
-    page.write_text(insert(page.read_text(encoding="utf-8"), render(done, page)), encoding="utf-8")
-    print(f"wrote {len(done)} run(s) to {page}")
+def main(results: Path = RESULTS, page: Path = PAGE) -> None:
+    store = Store(results, HERE / "data", {})
+    if not runs(store):
+        raise SystemExit(
+            f"{results} holds no training run on CIFAR; capri paper run balanced --only method=ce does one"
+        )
+    page.write_text(insert(page.read_text(encoding="utf-8"), render(store, page)), encoding="utf-8")
+    print(f"wrote {len(runs(store))} run(s) to {page}")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="*", type=Path, help="runs; by default all of CIFAR's")
-    main(
-        parser.parse_args().folders or sorted(f for f in RESULTS.glob("train/cifar*-seed*") if "features" not in f.name)
-    )
+    main()

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 app = typer.Typer(help="The paper's tables and figures, ours beside theirs.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Which table or figure; `capri paper list` names them.")]
-Results = Annotated[Path, typer.Option("--results", help="Folder of stored results.")]
+Results = Annotated[
+    Path, typer.Option("--results", help="Folder of stored results; of the repository, seen from its root.")
+]
 Data = Annotated[Path, typer.Option("--data", help="Folder of CIFAR's files and of feature files.")]
 Preset = Annotated[Literal["cpu", "paper", "smoke"], typer.Option(help="Schedule of training; smoke takes seconds.")]
 Selection = Annotated[
@@ -187,4 +189,10 @@ def _store(results: Path, data: Path, size: Size) -> Store:
     """Smoke runs keep to themselves."""
     from capri_paper.runner import WORKS
 
+    if not results.is_dir():
+        typer.echo(
+            f"nothing is stored in {results.resolve()}; what comes with the repository is found from its root, or with "
+            "--results FOLDER.",
+            err=True,
+        )
     return Store(results / "smoke" if size == "smoke" else results, data, WORKS)

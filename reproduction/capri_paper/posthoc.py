@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capri import demo, packs, study
+from capri import demo, study
 from capri._checks import InputError
 from capri.study import Split
+from capri_paper import resolved
 from capri_paper.exhibits import Size
 from capri_paper.store import Result, Store, Unit
 
@@ -37,15 +38,13 @@ def posthoc(
     """One method for one objective on one split."""
     source = "digits" if size == "smoke" else scores
     draws = DRAWS if objective == "weighted" else 1
-    settings = {"scores": source, "network": network(source), "split": seed, "method": method, "how": METHODS[method],
-                "objective": objective, "parameters": parameters, "draws": draws,
-                **({"constraints": [constraint]} if constraint else {})}  # fmt: skip
+    constraints = (constraint,) if constraint else None
+    given = METHODS[method]
+    tuner = given and resolved.tuner(objective, **given, parameters=parameters, constraints=constraints)
+    settings = {"scores": source, "digest": resolved.scores(source), "split": seed, "method": method,
+                "objective": objective, "parameters": parameters, "constraints": constraints, "draws": draws,
+                "tuner": tuner}  # fmt: skip
     return Unit("posthoc", settings, f"{source}-{method}-{parameters}-{objective}-split{seed}")
-
-
-def network(scores: str) -> str:
-    """Which network made the scores: the digest of its configuration."""
-    return str(packs.load(scores).card["config_digest"]) if scores in packs.names() else ""
 
 
 def split_of(settings: Mapping[str, Any]) -> Split:
@@ -77,7 +76,7 @@ def _draws(split: Split, s: Mapping[str, Any]) -> list[NDArray[np.float64] | Non
 
 def _one(split: Split, s: Mapping[str, Any], weights: NDArray[np.float64] | None) -> Result:
     known, given = replace(split, weights=weights), METHODS[s["method"]]
-    how = {"parameters": s["parameters"], "constraints": s.get("constraints")}
+    how = {"parameters": s["parameters"], "constraints": s["constraints"]}
     method = study.METHODS["unadjusted"] if given is None else study.tuned(**given, **how)
     chosen, trained = (
         study.judge(known, s["objective"], m, beside=("plain", "balanced", "sdev")) for m in (method, study.unadjusted)

@@ -15,8 +15,9 @@ from capri.errors import class_errors
 from capri.posthoc.adjustment import Adjustment
 from capri.posthoc.problem import Problem
 from capri.posthoc.smooth import Part, first_order
+from capri_paper import resolved
 from capri_paper.exhibits import Size
-from capri_paper.posthoc import network, split_of
+from capri_paper.posthoc import split_of
 from capri_paper.store import Result, Store, Unit
 
 Array = NDArray[np.float64]
@@ -27,8 +28,9 @@ def steps(scores: str, seed: int, size: Size, part: str) -> Unit:
     """One descent, of offsets ("l") or multipliers ("delta")."""
     smoke = size == "smoke"
     source = "digits" if smoke else scores
-    settings = {"scores": source, "network": network(source), "split": seed, "part": part,
-                "steps": SMOKE_STEPS if smoke else STEPS, "rate": RATE}  # fmt: skip
+    settings = {"scores": source, "digest": resolved.scores(source), "split": seed, "part": part,
+                "steps": SMOKE_STEPS if smoke else STEPS, "rate": RATE,
+                "constants": resolved.dictionary_constants()}  # fmt: skip
     return Unit("steps", settings, f"{source}-{part}-split{seed}")
 
 

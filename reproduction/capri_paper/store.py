@@ -1,11 +1,11 @@
-"""Results that are computed once. A unit of work is named by what it is, its settings; its result lies under that name.
+"""Results that are computed once, each under a key: a digest of all that decides it.
 
-    results/<kind>/<digest>.json          settings, result, versions and commit
-    results/<kind>/<label>-<digest>/      what else the work leaves behind, where it does (logits, curves)
+    results/<kind>.jsonl                one line per result, sorted by label: settings, result, versions, commit
+    results/runs/<label>-<digest>/      what else the work leaves behind, where it does (networks, logits, curves)
 
 Whoever needs a result asks the store, which reads it or does the work. So a run that was interrupted goes on where it
-stopped, and a result that was deleted, record and folder, is the only one that is computed anew. A folder without its
-record is a run that has ended or stopped there: it is taken up.
+stopped, and a result that was deleted, line and folder, is the only one that is computed anew. A folder without its
+line is a run that has ended or stopped there: it is taken up.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -26,10 +27,25 @@ from capri._provenance import commit, versions
 
 Result: TypeAlias = dict[str, Any]
 
+#: Of the code behind each kind. Settings do not show a change of the code itself (a loss, a search, a constant beside
+#: torch): raise the number of every kind whose results it changes, and they all count as not run.
+VERSIONS: Mapping[str, int] = {
+    "train": 1, "grid": 1, "pretrain": 1, "bilevel": 1, "transfer": 1, "posthoc": 1, "steps": 1,
+}  # fmt: skip
+
+
+def key(kind: str, version: int, settings: Mapping[str, Any], needs: Iterable[str]) -> str:
+    """What a result is stored under: a digest of its kind, the version of the code, all settings, every default among
+    them, and the keys of the results that it rests on."""
+    text = json.dumps([kind, version, settings, sorted(needs)], sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """A piece of work: its kind, and settings of JSON's types. `label` is for people and names nothing.
+    """A piece of work: its kind, its settings (resolved, of JSON's types), and the units that it rests on.
+
+    `label` is for people and names nothing.
 
     >>> Unit("posthoc", {"seed": 0, "method": "la"}) == Unit("posthoc", {"method": "la", "seed": 0}, label="LA")
     True
@@ -38,12 +54,17 @@ class Unit:
     kind: str
     settings: Mapping[str, Any]
     label: str = ""
+    needs: tuple[Unit, ...] = ()
 
     @property
+    def version(self) -> int:
+        """Of the code that does it."""
+        return VERSIONS.get(self.kind, 1)
+
+    @cached_property
     def digest(self) -> str:
-        """The content address, of kind and settings."""
-        text = json.dumps([self.kind, self.settings], sort_keys=True, ensure_ascii=False)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        """Its key."""
+        return key(self.kind, self.version, self.settings, (unit.digest for unit in self.needs))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Unit) and self.digest == other.digest
@@ -63,26 +84,27 @@ class Store:
     data: Path
     works: Mapping[str, Work]
 
-    def path(self, unit: Unit) -> Path:
-        """Where a result lies."""
-        return self.root / unit.kind / f"{unit.digest}.json"
+    def path(self, kind: str) -> Path:
+        """Where results of a kind lie."""
+        return self.root / f"{kind}.jsonl"
 
     def folder(self, unit: Unit) -> Path:
         """Where the work may leave more."""
         label = re.sub(r"[^\w.+-]+", "-", unit.label).strip("-")
-        return self.root / unit.kind / f"{label}-{unit.digest}".lstrip("-")
+        return self.root / "runs" / f"{label}-{unit.digest}".lstrip("-")
+
+    def records(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
+        """All that is stored of a kind, by digest."""
+        try:
+            stat = self.path(kind).stat()
+        except FileNotFoundError:
+            return {}
+        return _read(self.path(kind), (stat.st_mtime_ns, stat.st_size, stat.st_ino))
 
     def find(self, unit: Unit) -> Result | None:
         """The result, None if there is none yet."""
-        try:
-            text = self.path(unit).read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return None
-        try:
-            result: Result = json.loads(text)["result"]
-        except (ValueError, KeyError, TypeError):
-            raise InputError(f"{self.path(unit)} is not a stored result; delete it, and it is computed anew.") from None
-        return result
+        record = self.records(unit.kind).get(unit.digest)
+        return None if record is None else record["result"]
 
     def need(self, unit: Unit) -> Result:
         """The result, computed and kept if there is none yet."""
@@ -99,22 +121,63 @@ class Store:
 
     def _keep(self, unit: Unit, result: Result) -> None:
         """Write the record; checkpoints have served when it is there, and not before."""
-        content = {"kind": unit.kind, "label": unit.label, "settings": dict(unit.settings), "result": result,
-                   "versions": versions(), "commit": commit()}  # fmt: skip
-        write_atomically(self.path(unit), (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+        record = {"label": unit.label, "digest": unit.digest, "result": result, "settings": unit.settings,
+                  "needs": {need.digest: need.label for need in unit.needs}, "version": unit.version,
+                  "versions": versions(), "commit": commit()}  # fmt: skip
+        with self._locked(unit.kind):
+            write_records(self.path(unit.kind), [*self.records(unit.kind).values(), record])
         for leftover in list(self.folder(unit).glob("**/checkpoints")):
             shutil.rmtree(leftover)
 
+    def alone(self, unit: Unit) -> AbstractContextManager[None]:
+        """One process at a time per unit."""
+        return self._locked(f"{unit.kind}-{unit.digest}")
+
     @contextmanager
-    def alone(self, unit: Unit) -> Iterator[None]:
-        """One process at a time per unit. The lock goes with the process, so a killed one leaves none behind."""
+    def _locked(self, name: str) -> Iterator[None]:
+        """One process at a time. The lock goes with the process, so a killed one leaves none behind."""
         try:
             import fcntl
-        except ImportError:  # pragma: no cover (not on this system: two processes may do the same work twice)
+        except ImportError:  # pragma: no cover (not on this system: run one process at a time)
             yield
             return
-        path = self.path(unit).with_suffix(".lock")
+        path = self.root / "locks" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             yield
+
+
+def write_records(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """One line each, in an order that does not depend on when they were computed."""
+    lines = sorted(records, key=lambda record: (record["label"], record["digest"]))
+    write_atomically(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
+
+
+@lru_cache(maxsize=32)
+def _read(path: Path, stamp: tuple[int, ...]) -> dict[str, dict[str, Any]]:
+    """The records of a file by digest; `stamp` changes with the file, which is read once for all the cells of a table.
+
+    A line that was edited, mixed up or cut must not pass for a result: its digest is computed again.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+        if not line:
+            continue
+        place = f"{path}, line {number}"
+        try:
+            record = json.loads(line)
+            place += f" ({record['label']})"
+            stored, _ = record["digest"], record["result"]
+            digest = key(path.stem, record["version"], record["settings"], record["needs"])
+        except (ValueError, KeyError, TypeError):
+            raise InputError(f"{place} is not a stored result; delete the line, and it is computed anew.") from None
+        if stored != digest:
+            raise InputError(
+                f"{place}: the digest {stored} is not that of its settings, which give {digest}; the line was edited "
+                "or mixed up. Delete it, and it is computed anew."
+            )
+        if digest in found:
+            raise InputError(f"{place} is there twice; delete one of the lines.")
+        found[digest] = record
+    return found

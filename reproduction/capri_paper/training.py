@@ -1,11 +1,11 @@
 """Units that train: on which data, by which method. Torch loads when one is done, not before.
 
-A unit's settings are a preset and what is changed in it, as on the command line of `capri train` and `capri search`.
+A run's settings are those of `capri train` and `capri search`, a preset and what is changed in it, every default
+among them.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,14 +16,13 @@ import numpy as np
 
 from capri._checks import InputError
 from capri.evaluation import evaluate
-from capri.train.presets import PRESETS
-from capri.train.search_config import SEARCH_PRESETS
-from capri.train.settings import merge
+from capri.train.config import Config
+from capri.train.settings import build, differences
+from capri_paper import resolved
 from capri_paper.digits import write_digits
 from capri_paper.exhibits import Size
+from capri_paper.resolved import DIGITS
 from capri_paper.store import Result, Store, Unit
-
-DIGITS = "data.root=digits"  # data that come from scikit-learn and lie with the results
 
 
 @dataclass(frozen=True)
@@ -36,20 +35,18 @@ class Source:
     taus: tuple[float, ...] = (1.0,)
     gammas: tuple[float, ...] = (0.15,)
 
-    def run(self, seed: int, size: Size, *changes: str, searches: bool = False) -> dict[str, Any]:
-        """Preset and changes of a run with this seed; `recipe` tells what the preset was."""
-        preset = self.preset or size
-        recipe = merge(PRESETS[preset], SEARCH_PRESETS[preset]) if searches else PRESETS[preset]
-        digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:8]
-        settings = [*self.changes, f"data.seed={seed}", f"seed={seed}", *changes]
-        return {"preset": preset, "recipe": digest, "set": settings}
+    def run(self, seed: int, size: Size, *changes: str, searches: bool = False) -> Mapping[str, Any]:
+        """All settings of a run with this seed."""
+        changes = (*self.changes, f"data.seed={seed}", f"seed={seed}", *changes)
+        return resolved.run(self.preset or size, changes, searches=searches)
 
 
 _HEADS = {"taus": (0.5, 1.0, 1.5, 2.0, 3.0), "gammas": (0.05, 0.1, 0.2, 0.3)}
 _CLINC = ("data.imbalance=50",)
-_DIGITS = (DIGITS, "data.file=digits.npz", "data.profile=exponential", "data.imbalance=9", "data.n_max=100",
-           "trainer.max_epochs=3")  # fmt: skip
+_DIGITS = (f"data.root={DIGITS}", "data.file=digits.npz", "data.profile=exponential", "data.imbalance=9",
+           "data.n_max=100", "trainer.max_epochs=3")  # fmt: skip
 _NOISE = ("data.noise=0.5",)
+FIFTH = "data.val_fraction=0.2"  # of the training data validates
 
 #: CIFAR's runs take half an hour each, so LA and CDT have one setting there; heads on features are tuned on a grid.
 SOURCES: Mapping[str, Source] = {
@@ -65,7 +62,7 @@ SOURCES: Mapping[str, Source] = {
     "digits": Source("digits", "features", _DIGITS),
     "digits-noise": Source("digits + noise", "features", (*_DIGITS, *_NOISE)),
     "digits-images": Source(
-        "digits as images", "cpu", (DIGITS, "data.n_max=12", "data.imbalance=2", "trainer.max_epochs=1")
+        "digits as images", "cpu", (f"data.root={DIGITS}", "data.n_max=12", "data.imbalance=2", "trainer.max_epochs=1")
     ),
 }
 
@@ -86,25 +83,30 @@ def train(data: str, seed: int, size: Size, *changes: str) -> Unit:
     """One training run."""
     name = _source(data, size)
     said = [c.partition("=")[2] for c in changes if c.startswith("loss.")] or ["ce"]
-    part = ["80"] if "data.val_fraction=0.2" in changes else []
-    return Unit("train", SOURCES[name].run(seed, size, *changes), "-".join([name, *said, *part, f"seed{seed}"]))
+    part = ["80"] if FIFTH in changes else []
+    settings = {"run": SOURCES[name].run(seed, size, *changes)}
+    return Unit("train", settings, "-".join([name, *said, *part, f"seed{seed}"]))
 
 
 def grid(data: str, seed: int, size: Size, strategy: str) -> Unit:
-    """A named strategy, its parameter chosen on a fifth of the training data, then trained on all."""
+    """A named strategy, its parameter chosen on a fifth of the training data, then trained on all.
+
+    It rests on a run for each value on 80/20, where there is a choice, and on one of those on all, one for each value.
+    """
     name = _source(data, size)
     source = SOURCES[name]
     setting, values = ("loss.tau", source.taus) if strategy == "la" else ("loss.gamma", source.gammas)
-    settings = {"data": name, "seed": seed, "size": size, "strategy": strategy, "setting": setting,
-                "values": list(values), "run": source.run(seed, size)}  # fmt: skip
-    return Unit("grid", settings, f"{name}-{strategy}-seed{seed}")
+    runs = [(name, seed, size, f"loss.strategy={strategy}", f"{setting}={value}") for value in values]
+    tried = [train(*run, FIFTH) for run in runs] if len(values) > 1 else []
+    needs = (*tried, *(train(*run) for run in runs))
+    return Unit("grid", {"setting": setting, "values": list(values)}, f"{name}-{strategy}-seed{seed}", needs)
 
 
 def pretrain(data: str, seed: int, size: Size) -> Unit:
     """SimSiam on the training images."""
     name = _source(data, size, images=True)
     epochs = {"smoke": 1, "cpu": 20, "paper": 200}[size]
-    settings = SOURCES[name].run(seed, size, f"trainer.max_epochs={epochs}")
+    settings = {"run": SOURCES[name].run(seed, size, f"trainer.max_epochs={epochs}")}
     return Unit("pretrain", settings, f"{name}-{epochs}-epochs-seed{seed}")
 
 
@@ -112,8 +114,7 @@ def pretrained(data: str, seed: int, size: Size, attributes: Sequence[str], *cha
     """Search on 80/20 from the network that SimSiam leaves, retrain on all."""
     name = _source(data, size, images=True)
     unit = bilevel(name, seed, size, attributes, *changes)
-    first = {"from": [name, seed, size], "digest": pretrain(name, seed, size).digest}
-    return Unit("bilevel", {**unit.settings, "init": first}, f"{unit.label}-simsiam")
+    return replace(unit, label=f"{unit.label}-simsiam", needs=(pretrain(name, seed, size),))
 
 
 def bilevel(data: str, seed: int, size: Size, attributes: Sequence[str], *changes: str) -> Unit:
@@ -121,7 +122,9 @@ def bilevel(data: str, seed: int, size: Size, attributes: Sequence[str], *change
     name = _source(data, size)
     quoted = ",".join(f'"{a}"' for a in attributes)
     smoke = ("search.warmup_epochs=1",) if size == "smoke" else ()
-    settings = SOURCES[name].run(seed, size, f"search.attributes=[{quoted}]", *smoke, *changes, searches=True)
+    run = SOURCES[name].run(seed, size, f"search.attributes=[{quoted}]", *smoke, *changes, searches=True)
+    plain = list(attributes) == ["identity"]
+    settings = {"run": run, "constants": {} if plain else resolved.dictionary_constants()}
     said = ["".join(c.split(".", 1)[-1].split("=")) for c in changes]
     return Unit("bilevel", settings, "-".join([name, "+".join(attributes), *said, f"seed{seed}"]))
 
@@ -129,17 +132,21 @@ def bilevel(data: str, seed: int, size: Size, attributes: Sequence[str], *change
 def transfer(data: str, seed: int, size: Size, method: str, parameters: str, retrain: bool, pool: bool = False) -> Unit:
     """Post-hoc on the validation fifth of a model trained on the rest; `retrain` with it as the loss on all data."""
     name = _source(data, size)
-    settings = {"data": name, "seed": seed, "size": size, "method": method, "parameters": parameters, "pool": pool,
-                "retrain": retrain, "run": SOURCES[name].run(seed, size)}  # fmt: skip
+    tuner = resolved.tuner("balanced", method=method, parameters=parameters, pooling="auto" if pool else None)
+    settings = {"tuner": tuner, **({"run": SOURCES[name].run(seed, size)} if retrain else {})}
     said = f"{method}-{parameters}{'-pooled' * pool}{'-retrain' * retrain}"
-    return Unit("transfer", settings, f"{name}-{said}-seed{seed}")
+    return Unit("transfer", settings, f"{name}-{said}-seed{seed}", (train(name, seed, size, FIFTH),))
 
 
 def adapted(unit: Unit, changes: Sequence[str]) -> Unit:
     """The same training under other settings, as ``--set`` gives them; another unit, with a name of its own."""
-    name = "set" if "set" in unit.settings else "extra"
-    settings = {**unit.settings, name: [*unit.settings.get(name, []), *changes]}
-    return Unit(unit.kind, settings, f"{unit.label}-changed")
+    needs = tuple(adapted(need, changes) for need in unit.needs)
+    if len(set(needs)) < len(needs):
+        raise InputError(f"--set {' '.join(changes)} sets what {unit.label} tries out; leave it alone.")
+    settings = dict(unit.settings)
+    if "run" in settings:
+        settings["run"] = resolved.changed(settings["run"], changes)
+    return Unit(unit.kind, settings, f"{unit.label}-changed", needs)
 
 
 # -- work -------------------------------------------------------------------------------------------------------------
@@ -147,21 +154,19 @@ def adapted(unit: Unit, changes: Sequence[str]) -> Unit:
 
 def do_train(unit: Unit, store: Store) -> Result:
     """A run in the unit's folder; it goes on from a checkpoint that it finds there."""
-    from capri.train.config import resolve
     from capri.train.runner import run
 
     folder = store.folder(unit)
-    config = resolve(preset=unit.settings["preset"], out=str(folder), assignments=_located(unit.settings, store))
+    config = _config(unit, store, folder)
     return _kept(folder, config, lambda: run(config, resume=_started(folder)))
 
 
 def do_pretrain(unit: Unit, store: Store) -> Result:
     """Self-supervised training in the unit's folder, and how far its outputs and features carry."""
-    from capri.train.config import resolve
     from capri.train.pretrain import pretrain as run
 
     folder = store.folder(unit)
-    config = resolve(preset=unit.settings["preset"], out=str(folder), assignments=_located(unit.settings, store))
+    config = _config(unit, store, folder)
     if not (folder / "summary.json").exists() or not (folder / "encoder.safetensors").exists():
         run(config, resume=_started(folder))
     summary = _summary(folder)
@@ -171,28 +176,29 @@ def do_pretrain(unit: Unit, store: Store) -> Result:
 
 def do_grid(unit: Unit, store: Store) -> Result:
     """All values on 80/20, the best on all."""
-    s = unit.settings
-    at = (s["data"], s["seed"], s["size"], *s.get("extra", []), f"loss.strategy={s['strategy']}")
-    chosen = s["values"][0]
-    if len(s["values"]) > 1:
-        tried = {v: store.need(train(*at, f"{s['setting']}={v}", "data.val_fraction=0.2")) for v in s["values"]}
-        ended = {v: found["val"]["balanced"] for v, found in tried.items() if "failed" not in found}
+    values = unit.settings["values"]
+    tried, final = unit.needs[: -len(values)], dict(zip(values, unit.needs[-len(values) :], strict=True))
+    chosen = values[0]
+    if tried:
+        found = dict(zip(values, map(store.need, tried), strict=True))
+        ended = {v: result["val"]["balanced"] for v, result in found.items() if "failed" not in result}
         if not ended:
             return {"failed": "all values diverged"}
         chosen = min(ended, key=lambda v: ended[v])
-    return {**store.need(train(*at, f"{s['setting']}={chosen}")), "chosen": chosen}
+    return {**store.need(final[chosen]), "chosen": chosen}
 
 
 def do_bilevel(unit: Unit, store: Store) -> Result:
     """Search and retrain; a strategy that diverged is a result, too."""
-    from capri.train.search_config import resolve_search
+    from capri.train.search_config import SearchRun
     from capri.train.search_runner import search_and_retrain
 
-    folder, changes = store.folder(unit), _located(unit.settings, store)
-    if "init" in unit.settings:
-        first = pretrain(*unit.settings["init"]["from"])
-        changes.append(f"search.init={_file(first, store, 'encoder.safetensors')}")
-    config = resolve_search(preset=unit.settings["preset"], out=str(folder), assignments=changes)
+    folder = store.folder(unit)
+    config = _config(unit, store, folder)
+    assert isinstance(config, SearchRun)
+    for first in unit.needs:
+        encoder = str(_file(first, store, "encoder.safetensors"))
+        config = replace(config, search=replace(config.search, init=encoder))
     final = config.training(data=replace(config.data, val_fraction=0.0))
     kept = _kept(folder / "retrain", final, lambda: search_and_retrain(config, resume=_started(folder / "search")))
     if "failed" in kept:
@@ -206,15 +212,13 @@ def do_transfer(unit: Unit, store: Store) -> Result:
     """Post-hoc on a model of 80 %, judged on test; or its policy as the loss of a new model."""
     from capri.posthoc import LogitAdjuster
 
-    s = unit.settings
-    first = train(s["data"], s["seed"], s["size"], *s.get("extra", []), "data.val_fraction=0.2")
+    (first,) = unit.needs
     with np.load(_file(first, store, "logits.npz")) as file:
         pack = dict(file)
     names = pack["class_names"]
-    adjuster = LogitAdjuster("balanced", method=s["method"], parameters=s["parameters"], classes=list(names),
-                             pooling="auto" if s["pool"] else None, bootstrap=1)  # fmt: skip
+    adjuster = LogitAdjuster(**{**unit.settings["tuner"]["parameters"], "classes": list(names), "bootstrap": 1})
     adjuster.fit(pack["val_logits"].astype(np.float32), names[pack["val_y"]], class_counts=pack["train_counts"])
-    if s["retrain"]:
+    if "run" in unit.settings:
         return _retrain(unit, store, adjuster.policy_)
     decided = adjuster.policy_.apply(pack["test_logits"].astype(np.float32)).argmax(axis=1)
     return {"test": evaluate(pack["test_y"], decided, len(names), ["balanced", "sdev", "worst"])}
@@ -233,15 +237,13 @@ def _file(unit: Unit, store: Store, name: str) -> Path:
 
 def _retrain(unit: Unit, store: Store, policy: Any) -> Result:
     """With the policy as the loss: W unchanged, as the paper does; CDT is another multiplier on each side."""
-    from capri.train.config import resolve
     from capri.train.search_runner import retrain
 
-    s, folder = unit.settings, store.folder(unit)
+    folder = store.folder(unit)
     if not (folder / "run" / "summary.json").exists():
         policy.save(folder / "policy.json")
-    changes = [*_located(s["run"], store), *s.get("extra", [])]
-    config = resolve(preset=s["run"]["preset"], out=str(folder / "run"), assignments=changes)
-    how = "inverse" if s["method"] == "cdt" else "unchanged"
+    config = _config(unit, store, folder / "run")
+    how = "inverse" if unit.settings["tuner"]["parameters"]["method"] == "cdt" else "unchanged"
     return _kept(
         folder / "run",
         config,
@@ -249,7 +251,7 @@ def _retrain(unit: Unit, store: Store, policy: Any) -> Result:
     )
 
 
-def _kept(folder: Path, config: Any, run: Callable[[], Any]) -> Result:
+def _kept(folder: Path, config: Config, run: Callable[[], Any]) -> Result:
     """What a table needs of a training run in `folder`, which is done unless it has ended there already.
 
     Where halves of test stand for validation and test, nothing was chosen on either: the errors are those of both.
@@ -261,7 +263,7 @@ def _kept(folder: Path, config: Any, run: Callable[[], Any]) -> Result:
             return {"failed": str(error)}
     summary = _summary(folder)
     _check_run(folder, summary["config"], config)
-    kept = {name: summary[name] for name in ("test", "val", "seconds", "commit", "config_digest")}
+    kept = {name: summary[name] for name in ("test", "val", "seconds", "threads", "commit")}
     if summary["protocol"].startswith("balanced halves"):
         with np.load(folder / "logits.npz") as file:
             y, scores = (np.concatenate([file[f"val_{n}"], file[f"test_{n}"]]) for n in ("y", "logits"))
@@ -269,11 +271,8 @@ def _kept(folder: Path, config: Any, run: Callable[[], Any]) -> Result:
     return kept
 
 
-def _check_run(folder: Path, stored: Mapping[str, Any], config: Any) -> None:
+def _check_run(folder: Path, stored: Mapping[str, Any], config: Config) -> None:
     """A run that was put there by hand must be the one that is meant; a policy as its loss lies beside it."""
-    from capri.train.config import Config
-    from capri.train.settings import build, differences
-
     before = build(Config, stored).to_mapping()
     elsewhere = ("out", "data.root", "search", *(["loss"] if before["loss"]["strategy"] == "policy" else []))
     changed = [name for name in differences(before, config.to_mapping()) if not name.startswith(elsewhere)]
@@ -286,13 +285,14 @@ def _summary(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _located(settings: Mapping[str, Any], store: Store) -> list[str]:
-    """The changes of a run, and where its data lie."""
-    folder = store.data
-    if DIGITS in settings["set"]:
-        folder = store.root / "digits"
-        write_digits(folder)
-    return [*settings["set"], f"data.root={folder}"]
+def _config(unit: Unit, store: Store, folder: Path) -> Config:
+    """The unit's run, in this folder, and where its data lie."""
+    config = resolved.as_config(unit.settings["run"])
+    root = store.data
+    if config.data.root == DIGITS:
+        root = store.root / DIGITS
+        write_digits(root)
+    return replace(config, out=str(folder), data=replace(config.data, root=str(root)))
 
 
 def _started(folder: Path) -> bool:

@@ -11,13 +11,14 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from capri._checks import InputError
 from capri.cli import _app as app
-from capri_paper import reference
+from capri_paper import reference, training
 from capri_paper.cli import exhibits
 from capri_paper.exhibits import Only, Table
 from capri_paper.grids import Block, Entry, latex, markdown, rich
 from capri_paper.runner import WORKS
-from capri_paper.store import Store
+from capri_paper.store import VERSIONS, Store, write_records
 
 EXHIBITS = exhibits()
 TABLES = [name for name, e in EXHIBITS.items() if isinstance(e, Table)]
@@ -113,14 +114,16 @@ def test_a_deleted_run_is_the_only_one_that_is_done_again(place):
     assert smoke(place, "run", "balanced", *select).exit_code == 0
     store = Store(place / "results" / "smoke", place / "data", {})
     units = EXHIBITS["balanced"].units([0], "smoke", Only.parse(select[1::2]))
-    before = {unit: store.path(unit).stat().st_mtime_ns for unit in units}
-    retrained = next(u for u in units if u.kind == "transfer" and u.settings["retrain"])
-    store.path(retrained).unlink()
+    kinds = {unit.kind for unit in units} | {"train"}
+    before = {kind: store.path(kind).read_bytes() for kind in kinds}
+    retrained = next(u for u in units if u.kind == "transfer" and "run" in u.settings)
+    write_records(store.path("transfer"), [r for d, r in store.records("transfer").items() if d != retrained.digest])
     shutil.rmtree(store.folder(retrained))
     again = smoke(place, "run", "balanced", *select)
     assert again.exit_code == 0, again.output
-    changed = [unit for unit in units if store.path(unit).stat().st_mtime_ns != before[unit]]
-    assert changed == [retrained]
+    assert again.output.count(": done") == 1
+    assert f"transfer {retrained.label}: done" in again.output
+    assert {kind for kind in kinds if store.path(kind).read_bytes() != before[kind]} == {"transfer"}
 
 
 def test_images_of_imagenet_are_asked_for_by_the_preset_that_can_pay_them():
@@ -149,6 +152,29 @@ def test_a_name_that_does_not_exist_and_a_figure_without_results(tmp_path):
     assert "results of 'scatter' are missing" in shown.output
 
 
+def test_elsewhere_it_says_that_nothing_is_stored(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shown = invoke("show", "balanced", "--format", "markdown")
+    folder = tmp_path / "reproduction" / "results"
+    assert f"nothing is stored in {folder}; what comes with the repository is found from its root" in shown.output
+    assert not folder.exists()
+
+
+def test_set_makes_other_units_all_the_way_down():
+    changes = ["trainer.max_epochs=5"]
+    for unit in (
+        training.train("cifar10-lt", 0, "cpu"),
+        training.bilevel("cifar10-lt", 0, "cpu", ["freq"]),
+        training.grid("digits", 0, "cpu", "la"),
+    ):
+        other = training.adapted(unit, changes)
+        assert other != unit
+        runs = [u.settings["run"] for u in (other, *other.needs) if "run" in u.settings]
+        assert {run["trainer"]["max_epochs"] for run in runs} == {5}
+    with pytest.raises(InputError, match=r"--set loss.tau=3 sets what clinc150-lt-la-seed0 tries out"):
+        training.adapted(training.grid("clinc150-lt", 0, "cpu", "la"), ["loss.tau=3"])
+
+
 def test_every_kind_of_unit_has_its_work():
     kinds = {u.kind for e in EXHIBITS.values() for u in e.units([0], "smoke", Only.parse())}
-    assert kinds | {"train"} == set(WORKS)
+    assert kinds | {"train"} == set(WORKS) == set(VERSIONS)

@@ -1,4 +1,4 @@
-"""Results are computed once, and named by their settings."""
+"""Results are computed once, and found by a digest of all that decides them."""
 
 import json
 from concurrent.futures import ProcessPoolExecutor
@@ -6,6 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from capri._checks import InputError
+from capri_paper import store as module
 from capri_paper.runner import run
 from capri_paper.store import Store, Unit
 
@@ -44,10 +45,32 @@ def units(*numbers):
     return [Unit("double", {"n": n}, f"n{n}") for n in numbers]
 
 
+def lines(store):
+    return store.path("double").read_text(encoding="utf-8").splitlines()
+
+
+def rewrite(store, changed):
+    store.path("double").write_text("".join(f"{line}\n" for line in changed), encoding="utf-8")
+
+
 def test_the_address_is_of_the_content():
     a = Unit("double", {"n": 1, "m": "é"}, "one")
     assert a == Unit("double", {"m": "é", "n": 1}, "other label")
     assert len({a, Unit("double", {"n": 2, "m": "é"}), Unit("triple", {"n": 1, "m": "é"})}) == 3
+
+
+def test_the_address_is_of_what_it_rests_on_too():
+    first, other = units(1, 2)
+    assert Unit("sum", {}, needs=(first, other)) == Unit("sum", {}, needs=(other, first))
+    assert len({Unit("sum", {}), Unit("sum", {}, needs=(first,)), Unit("sum", {}, needs=(other,))}) == 3
+
+
+def test_a_new_version_of_the_code_finds_nothing(store, monkeypatch):
+    store.need(units(1)[0])
+    monkeypatch.setattr(module, "VERSIONS", {"double": 2})
+    assert store.find(units(1)[0]) is None
+    store.need(units(1)[0])
+    assert [json.loads(line)["version"] for line in lines(store)] in ([1, 2], [2, 1])  # the old one stays readable
 
 
 def test_work_is_done_once(store, counter):
@@ -55,17 +78,38 @@ def test_work_is_done_once(store, counter):
     assert store.find(unit) is None
     assert store.need(unit) == store.need(unit) == {"twice": 6}
     assert counter.times == 1
-    record = json.loads(store.path(unit).read_text())
+    (record,) = map(json.loads, lines(store))
+    assert (record["label"], record["digest"]) == ("n3", unit.digest)
     assert record["settings"] == {"n": 3}
     assert record["commit"]
+
+
+def test_lines_are_sorted_by_label_however_they_came(store):
+    for unit in units(5, 1, 3):
+        store.need(unit)
+    assert [json.loads(line)["label"] for line in lines(store)] == ["n1", "n3", "n5"]
+
+
+def test_a_file_is_read_once_until_it_changes(store, monkeypatch):
+    some = units(1, 2)
+    store.need(some[0])
+    store.find(some[0])
+    real, read = module.key, []
+    monkeypatch.setattr(module, "key", lambda *a: read.append(a[0]) or real(*a))
+    assert [store.find(some[0]) for _ in range(5)] == [{"twice": 2}] * 5
+    assert read == []
+    store.need(some[1])
+    assert store.find(some[1]) == {"twice": 4}
 
 
 def test_a_deleted_result_is_the_only_one_done_again(store, counter):
     some = units(1, 2, 3)
     assert run(some, store) == []
-    store.path(some[1]).unlink()
+    before = lines(store)
+    rewrite(store, [before[0], before[2]])
     assert run(some, store) == []
     assert counter.times == 4
+    assert [json.loads(a)["result"] for a in lines(store)] == [json.loads(a)["result"] for a in before]
 
 
 def test_an_interrupted_run_goes_on(store, counter):
@@ -83,12 +127,34 @@ def test_what_cannot_be_done_is_said_and_the_rest_is_done(store):
     assert store.find(units(5)[0]) == {"twice": 10}
 
 
-def test_a_broken_record_is_named(store):
-    (unit,) = units(4)
-    store.path(unit).parent.mkdir(parents=True)
-    store.path(unit).write_text("{}")
-    with pytest.raises(InputError, match="is not a stored result; delete it"):
-        store.find(unit)
+@pytest.mark.parametrize("content", ["{}", "half a li", '{"label": "n4", "digest": "0"}', "[]"])
+def test_a_broken_line_is_named(store, content):
+    store.need(units(4)[0])
+    rewrite(store, [*lines(store), content])
+    with pytest.raises(InputError, match=r"double\.jsonl, line 2.* is not a stored result; delete the line"):
+        store.find(units(4)[0])
+
+
+def test_a_line_whose_settings_were_edited_is_refused(store):
+    for unit in units(4, 5):
+        store.need(unit)
+    rewrite(store, [line.replace('{"n": 5}', '{"n": 6}') for line in lines(store)])
+    with pytest.raises(InputError, match=r"double\.jsonl, line 2 \(n5\): the digest \w+ is not that of its settings"):
+        store.find(units(4)[0])
+
+
+def test_a_line_that_is_there_twice_is_refused(store):
+    store.need(units(4)[0])
+    rewrite(store, lines(store) * 2)
+    with pytest.raises(InputError, match=r"line 2 \(n4\) is there twice"):
+        store.find(units(4)[0])
+
+
+def test_what_it_rests_on_is_written_down(store):
+    first, total = units(1)[0], Unit("double", {"n": 2}, "total", needs=tuple(units(1)))
+    store.need(total)
+    assert [json.loads(line)["needs"] for line in lines(store)] == [{first.digest: "n1"}]
+    assert store.find(total) == {"twice": 4}
 
 
 def test_two_processes_do_not_do_the_same_twice(store, counter):
@@ -96,6 +162,14 @@ def test_two_processes_do_not_do_the_same_twice(store, counter):
     with ProcessPoolExecutor(2) as pool:
         assert list(pool.map(store.need, [unit] * 4)) == [{"twice": 14}] * 4
     assert counter.times == 1
+
+
+def test_several_processes_lose_no_line(store, counter):
+    some = units(*range(24))
+    with ProcessPoolExecutor(4) as pool:
+        list(pool.map(store.need, some))
+    assert counter.times == len(lines(store)) == 24
+    assert all(store.find(unit) == {"twice": 2 * unit.settings["n"]} for unit in some)
 
 
 def test_several_jobs(store, counter):

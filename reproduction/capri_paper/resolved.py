@@ -1,0 +1,91 @@
+"""Settings with every default among them: what results are stored under, so that a changed default finds no old number.
+
+Nothing here needs torch, and each answer is worked out once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from capri import dictionary, packs
+from capri._provenance import data_digest
+from capri.train.config import Config, resolve
+from capri.train.search_config import SearchRun, resolve_search
+from capri.train.settings import build, merge, parse_assignments
+
+DIGITS = "digits"  # the folder of data that come from scikit-learn and lie with the results
+
+
+@cache
+def run(preset: str, changes: tuple[str, ...], *, searches: bool = False) -> Mapping[str, Any]:
+    """A training run, or a search: a preset and what is changed in it, as on the command line."""
+    return _anywhere((resolve_search if searches else resolve)(preset=preset, assignments=changes))
+
+
+def changed(settings: Mapping[str, Any], changes: Sequence[str]) -> Mapping[str, Any]:
+    """The same run with changes."""
+    return _anywhere(as_config(merge(settings, parse_assignments(changes))))
+
+
+def as_config(settings: Mapping[str, Any]) -> Config:
+    """The configuration that `run` has resolved."""
+    return build(SearchRun if "search" in settings else Config, settings)
+
+
+def _anywhere(config: Config) -> Mapping[str, Any]:
+    """Without where files lie, which decides nothing; only digits in place of other data are named."""
+    settings = config.to_mapping()
+    del settings["out"]
+    if settings["data"]["root"] != DIGITS:
+        del settings["data"]["root"]
+    return settings
+
+
+@cache
+def tuner(objective: str, **given: Any) -> Mapping[str, Any]:
+    """Post-hoc tuning: `LogitAdjuster`'s parameters, and the constants that decide what its method answers."""
+    from capri.posthoc import LogitAdjuster
+
+    parameters = LogitAdjuster(objective, **given).get_params()
+    del parameters["bootstrap"]  # of an interval, which no table shows
+    return {"parameters": parameters, "constants": _tuning_constants(parameters)}
+
+
+def _tuning_constants(given: Mapping[str, Any]) -> dict[str, Any]:
+    """By method: a constant of pooling does not touch logit adjustment. Training counts are always known here."""
+    from capri.posthoc import adjuster, line, methods, pooling, problem, search, smooth
+
+    method, parameters = given["method"], given["parameters"]
+    pools = method == "cap" and parameters == "l" and given["pooling"] is not None
+    found: dict[str, Any] = {"TOLERANCE": problem.TOLERANCE, "RESOLUTION": line.RESOLUTION}
+    if given["constraints"] is None:
+        found |= {"SPREAD_GUARD": adjuster.SPREAD_GUARD}
+    if method == "cap":
+        found |= dictionary_constants()
+    if method == "plain" or pools:
+        found |= {"SHARPNESS": smooth.SHARPNESS, "HINGE": smooth.HINGE}
+    if pools:
+        found |= {"UNIT": pooling.UNIT, "FACTORS": pooling.FACTORS, "FOLDS": pooling.FOLDS,
+                  "RESAMPLES": pooling.RESAMPLES}  # fmt: skip
+    if method in ("cdt", "vs"):
+        found |= {"GAMMAS": methods.GAMMAS.tolist()}
+    if method in ("cdt", "vs") or parameters != "l":
+        found |= {"MULTIPLIER_LIMIT": search.MULTIPLIER_LIMIT}
+    return found
+
+
+def dictionary_constants() -> dict[str, Any]:
+    """Of the map from attributes to D, which post-hoc tuning, the search and the paper's descent share."""
+    return {"BASIS": list(dictionary.BASIS), "BETA": dictionary.BETA, "FLOOR": dictionary.FLOOR,
+            "WHITEN_TOLERANCE": dictionary.WHITEN_TOLERANCE}  # fmt: skip
+
+
+@cache
+def scores(name: str) -> str:
+    """Which scores a pack holds, as a digest; none of data that are made anew each time."""
+    if name not in packs.names():
+        return ""
+    pack = packs.load(name)
+    return data_digest(pack.logits.astype("f2"), pack.y.astype("i8"), pack.train_counts.astype("i8"))

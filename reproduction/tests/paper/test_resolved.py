@@ -1,0 +1,205 @@
+"""A changed default finds no old number, and only where it matters. All of it on the results in the repository."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capri import dictionary
+from capri.posthoc import LogitAdjuster, adjuster, line, methods, pooling, problem, search, smooth
+from capri.train import config, search_config
+from capri.train.settings import option
+from capri_paper import resolved
+from capri_paper.cli import exhibits
+from capri_paper.exhibits import Only
+from capri_paper.store import Store
+from capri_paper.training import pretrain, pretrained, train, transfer
+
+ROOT = Path(__file__).parents[3]
+STORE = Store(ROOT / "reproduction" / "results", ROOT / "data", {})
+
+
+@dataclass(frozen=True)
+class FasterSearch(search_config.SearchConfig):
+    lr: float = option(0.05, "of the outer level")
+
+
+@dataclass(frozen=True)
+class ClippedTrainer(config.TrainerConfig):
+    gradient_clip: float = option(1.0, "largest norm of the gradient; 0: none")
+
+
+def forget():
+    resolved.run.cache_clear()
+    resolved.tuner.cache_clear()
+
+
+@pytest.fixture
+def change(monkeypatch):
+    """Set a default, and forget what was resolved under another."""
+
+    def to(module, name, value):
+        monkeypatch.setattr(module, name, value)
+        forget()
+
+    yield to
+    monkeypatch.undo()
+    forget()
+
+
+def asked_for():
+    """All units of the tables and figures and those that they rest on, once each."""
+    waiting = [u for e in exhibits().values() for u in e.units(range(5), "cpu", Only.parse())]
+    found = {}
+    while waiting:
+        unit = waiting.pop()
+        if unit not in found:
+            found[unit] = unit
+            waiting += unit.needs
+    return list(found)
+
+
+def stored():
+    """Kind and label of what is found. Labels tell units apart, and are the same under any default."""
+    return {(unit.kind, unit.label) for unit in asked_for() if STORE.find(unit) is not None}
+
+
+@pytest.fixture(scope="module")
+def before():
+    found = stored()
+    assert len(found) > 1000
+    return found
+
+
+def test_the_outer_rate_is_part_of_every_search_that_does_not_set_it(before, change):
+    change(search_config, "SearchConfig", FasterSearch)
+    after = stored()
+    assert before - after == {(kind, label) for kind, label in before if kind == "bilevel" and "-lr0" not in label}
+    assert {kind for kind, _ in after} == {"train", "grid", "pretrain", "transfer", "posthoc", "steps", "bilevel"}
+
+
+def test_a_default_of_training_is_part_of_all_that_trains(before, change):
+    change(config, "TrainerConfig", ClippedTrainer)
+    assert {kind for kind, _ in stored()} == {"posthoc", "steps"}
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value", "touched"),
+    [
+        (pooling, "UNIT", 10.0, {"pooled"}),
+        (smooth, "SHARPNESS", 4.0, {"plain", "pooled"}),
+        (dictionary, "BETA", 0.1, {"cap", "pooled", "steps", "search"}),
+        (search, "MULTIPLIER_LIMIT", 3.0, {"multipliers"}),
+        (methods, "GAMMAS", methods.GAMMAS[::2], {"cdt"}),
+    ],
+)
+def test_a_constant_is_part_of_the_methods_that_use_it(before, change, module, name, value, touched):
+    change(module, name, value)
+    after = stored()
+    assert before - after == {unit for unit in before if uses(*unit) & touched}
+    assert after
+
+
+def uses(kind, label):
+    """What a unit is made of, told from its label."""
+    if kind == "steps":
+        return {"steps"}
+    if kind == "bilevel":
+        return set() if "-identity-" in label else {"search"}
+    if kind not in ("posthoc", "transfer"):
+        return set()
+    parts = label.replace("cifar100-lt", "").replace("cifar10-lt", "").replace("clinc150-lt", "").split("-")
+    found = {"multipliers"} if {"delta", "both"} & set(parts) else set()
+    method = next(name for name in ("pooled", "plain", "pretrained", "cap", "la", "cdt") if name in parts)
+    return found | {method}
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value"),
+    [
+        (pooling, "FACTORS", (2.0, 1.0)),
+        (pooling, "FOLDS", 3),
+        (pooling, "RESAMPLES", 100),
+        (smooth, "HINGE", 10.0),
+        (dictionary, "BASIS", {"log": np.log}),
+        (dictionary, "FLOOR", 1e-3),
+        (dictionary, "WHITEN_TOLERANCE", 0.1),
+        (line, "RESOLUTION", 1e-6),
+        (problem, "TOLERANCE", 1e-6),
+        (adjuster, "SPREAD_GUARD", "plain <= baseline"),
+    ],
+)
+def test_the_other_constants_of_pooled_tuning(change, module, name, value):
+    old = resolved.tuner("sdev", method="cap", parameters="l", pooling="auto")
+    change(module, name, value)
+    assert resolved.tuner("sdev", method="cap", parameters="l", pooling="auto") != old
+
+
+def test_a_default_of_the_tuner_is_part_of_all_that_tunes(before, change, monkeypatch):
+    monkeypatch.setitem(LogitAdjuster.__init__.__kwdefaults__, "scaling", "standardize")
+    forget()
+    after = stored()
+    tuned = {(kind, label) for kind, label in before if kind in ("posthoc", "transfer") and "-pretrained-" not in label}
+    assert before - after == tuned
+
+
+def test_a_unit_changes_with_what_it_rests_on(change):
+    units = {
+        "transfer": lambda: transfer("clinc150-lt", 0, "cpu", "la", "l", retrain=False),
+        "pretrained": lambda: pretrained("cifar10-lt", 0, "cpu", ["identity"], "search.tau=0.0"),
+    }
+    old = {name: make() for name, make in units.items()}
+    assert old["transfer"].needs == (train("clinc150-lt", 0, "cpu", "data.val_fraction=0.2"),)
+    assert old["pretrained"].needs == (pretrain("cifar10-lt", 0, "cpu"),)
+    change(config, "TrainerConfig", ClippedTrainer)
+    assert all(make() != old[name] for name, make in units.items())
+    assert units["transfer"]().settings == old["transfer"].settings  # only what it rests on has changed
+
+
+def test_where_files_lie_is_no_part_of_it():
+    here = resolved.run("cpu", ("data.root=here", "out=there"))
+    assert here == resolved.run("cpu", ())
+    assert resolved.as_config(here).digest() == config.resolve(preset="cpu").digest()
+
+
+def test_resolving_needs_no_torch():
+    code = "import sys, capri_paper.cli as c; from capri_paper.exhibits import Only; " \
+        "[u.digest for e in c.exhibits().values() for u in e.units([0], 'cpu', Only.parse())]; " \
+        "sys.exit('torch' in sys.modules)"  # fmt: skip
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+# -- what is in the repository ----------------------------------------------------------------------------------------
+
+
+def test_every_stored_result_is_asked_for():
+    wanted = {(unit.kind, unit.digest) for unit in asked_for()}
+    kept = {(path.stem, digest) for path in STORE.root.glob("*.jsonl") for digest in STORE.records(path.stem)}
+    assert kept <= wanted
+
+
+def test_files_are_sorted_and_written_as_the_store_writes_them():
+    for path in STORE.root.glob("*.jsonl"):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        records = [json.loads(line) for line in lines]
+        assert records == sorted(records, key=lambda r: (r["label"], r["digest"]))
+        assert lines == [json.dumps(r, ensure_ascii=False) for r in records]
+
+
+def test_only_what_a_later_unit_starts_from_is_kept_of_runs():
+    listed = subprocess.run(["git", "ls-files", "reproduction/results/runs"], cwd=ROOT, capture_output=True, text=True)
+    folder = STORE.folder(pretrain("cifar10-lt", 0, "cpu"))
+    assert listed.stdout.split() == [str((folder / "encoder.safetensors").relative_to(ROOT))]
+
+
+def test_no_result_is_a_copy_of_another_file():
+    listed = subprocess.run(
+        ["git", "ls-files", "reproduction/results", "src/capri/packs"], cwd=ROOT, capture_output=True
+    )
+    files = [ROOT / name for name in listed.stdout.decode().split()]
+    assert len(files) > 5
+    assert len({path.read_bytes() for path in files}) == len(files)
