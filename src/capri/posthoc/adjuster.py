@@ -63,13 +63,29 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         Test-time importance for "weighted"; group labels for "worst_group".
     absent : {"error", "ignore"}
         What to do about classes without validation samples.
-    basis, scaling : of the dictionary; see `capri.build_dictionary`.
-    floor : smallest probability. bootstrap : resamples behind the interval of the improvement. random_state : seed.
+    basis, scaling : of the dictionary
+        See `capri.build_dictionary`.
+    floor : float
+        The smallest probability.
+    bootstrap : int
+        Resamples behind the interval of the improvement.
+    random_state : int
+        Seed.
 
     Attributes
     ----------
-    policy_ : Policy, the artefact to save and ship. strategy_ : Strategy (ω, l, Δ). validation_ : figures before and
-    after. classes_ : labels by column. reason_ : how the search ended. path_ : cross-validated scores of poolings.
+    policy_ : Policy
+        The artefact to save and ship.
+    strategy_ : Strategy
+        ω, l and Δ of each class.
+    validation_ : Validation
+        Figures before and after.
+    classes_ : array
+        Labels by column.
+    reason_ : str
+        How the search ended.
+    path_ : dict
+        Cross-validated values of the poolings that were tried.
 
     Examples
     --------

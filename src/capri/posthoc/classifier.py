@@ -39,17 +39,31 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
 
     Parameters
     ----------
-    estimator : a classifier with `predict_proba` or `decision_function`.
-    objective, method, attributes, pooling, constraints, weights, groups : as in `LogitAdjuster`.
-    response_method : {"auto", "predict_proba", "decision_function"}; "auto" takes the first of these that exists.
-    cv : int, splitter, iterable or "prefit", default 5. A FrozenEstimator is "prefit" too.
-    refit : fit the model on all data after tuning; False keeps the model of the last fold (one split only).
-    store_cv_results : keep `cv_results_`: for each fold, objectives before and after, tuned without that fold.
-    n_jobs, random_state : as usual.
+    estimator : classifier
+        With `predict_proba` or `decision_function`.
+    objective, method, attributes, pooling, constraints, weights, groups
+        As in `LogitAdjuster`.
+    response_method : {"auto", "predict_proba", "decision_function"}
+        "auto" takes the first of these that exists.
+    cv : int, splitter, iterable or "prefit", default 5
+        A FrozenEstimator is "prefit" too.
+    refit : bool
+        Fit the model on all data after tuning; False keeps the model of the last fold (one split only).
+    store_cv_results : bool
+        Keep `cv_results_`: for each fold, objectives before and after, tuned without that fold.
+    n_jobs, random_state
+        As usual.
 
     Attributes
     ----------
-    estimator_ : the fitted model. adjuster_ : the fitted LogitAdjuster. policy_ : its policy. classes_ : labels.
+    estimator_ : classifier
+        The fitted model.
+    adjuster_ : LogitAdjuster
+        Fitted on the model's scores.
+    policy_ : Policy
+        The adjuster's.
+    classes_ : array
+        Labels.
 
     Examples
     --------
