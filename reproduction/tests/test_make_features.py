@@ -43,7 +43,7 @@ def parts():
     """(train, test, names): 500 random images of each of 100 classes, and a few to test."""
     rng = np.random.default_rng(0)
     y = rng.permutation(np.repeat(np.arange(100), 500))
-    images = rng.integers(0, 256, (len(y), 2, 2, 96), dtype=np.uint8)
+    images = rng.integers(0, 256, (len(y), 2, 2, 3), dtype=np.uint8)
     return (
         Part.of(images, y, 100, "train"),
         Part.of(images[:300], y[:300], 100, "test"),
@@ -55,8 +55,8 @@ def lengths(texts):
     return np.array([[len(text), text.count(" ")] for text in texts], dtype=np.float32)
 
 
-def channels(images):
-    """(n, 384): every pixel, so that there is something to reduce to 256 components."""
+def pixels(images):
+    """(n, 12): every pixel."""
     return images.reshape(len(images), -1).astype(np.float32)
 
 
@@ -93,19 +93,19 @@ class TestClinc150:
 
 class TestCifar100LT:
     def test_counts_index_and_features(self, make, parts):
-        arrays = make.cifar100_lt(*parts, channels)
+        arrays = make.cifar100_lt(*parts, pixels, components=5)
         assert np.bincount(arrays["y_train"]).tolist() == exponential_counts(500, 100, imbalance=100).tolist()
         assert (parts[0].y[arrays["train_index"]] == arrays["y_train"]).all()
         assert len(set(arrays["train_index"])) == 10_847
-        assert arrays["x_train"].shape == (10_847, 256)
-        assert arrays["x_test"].shape == (300, 256)
+        assert arrays["x_train"].shape == (10_847, 5)
+        assert arrays["x_test"].shape == (300, 5)
         assert arrays["x_train"].dtype == arrays["x_test"].dtype == np.float16
 
     def test_components_are_those_of_the_standardised_training_features(self, make, parts):
-        arrays = make.cifar100_lt(*parts, channels)
-        raw = channels(parts[0].x[arrays["train_index"]]).astype(np.float64)
+        arrays = make.cifar100_lt(*parts, pixels, components=5)
+        raw = pixels(parts[0].x[arrays["train_index"]]).astype(np.float64)
         z = (raw - raw.mean(0)) / raw.std(0)
-        largest = np.linalg.eigvalsh(z.T @ z / (len(z) - 1))[::-1][:256]
+        largest = np.linalg.eigvalsh(z.T @ z / (len(z) - 1))[::-1][:5]
         assert np.allclose(arrays["x_train"].astype(np.float64).var(0, ddof=1), largest, rtol=2e-3)
 
 
