@@ -12,7 +12,7 @@ demo: $(VENV)/.light  ## the whole story on a real classifier, with a picture
 test: $(VENV)/.test lint types  ## formatting, types, doctests and the test suite
 	@echo "capri: running the tests (a few minutes on 2 cores) ..."
 	$(BIN)/python -m pytest -n auto --cov=capri --cov=capri_paper --cov-report=term:skip-covered -q
-	$(BIN)/python -m pytest --doctest-glob='*.md' -q docs README.md CONTRIBUTING.md
+	$(BIN)/python -m pytest --doctest-glob='*.md' -q docs/*.md README.md CONTRIBUTING.md
 
 test-slow: $(VENV)/.test  ## the tests that take minutes or need the real data
 	$(BIN)/python -m pytest -m slow -q
@@ -55,4 +55,4 @@ $(VENV)/.bench: $(VENV)/.test requirements/peers.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache docs/_build docs/gallery
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache docs/_build docs/gallery docs/api

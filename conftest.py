@@ -17,6 +17,13 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     return re.sub(r"<function (\S+) at 0x\w+>", r"\1", repr(val)) if "<function" in repr(val) else None
 
 
+@pytest.fixture(autouse=True)
+def _pages_write_elsewhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Doctests run in a folder of their own: what a page saves does not stay in the repository."""
+    if isinstance(request.node, pytest.DoctestItem):
+        monkeypatch.chdir(request.getfixturevalue("tmp_path"))
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     """Seeded."""

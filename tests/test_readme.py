@@ -1,5 +1,6 @@
-"""README.md names things that exist, and the examples run. Its code runs as doctests."""
+"""README.md and the quickstart: what they show runs as pasted, and what they name exists."""
 
+import doctest
 import re
 import runpy
 import shlex
@@ -7,8 +8,10 @@ from pathlib import Path
 
 import matplotlib as mpl
 import pytest
+from typer.testing import CliRunner
 
 import capri
+import capri.packs
 from capri.cli import _app
 
 ROOT = Path(__file__).parents[1]
@@ -16,8 +19,30 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = [line.strip().split("   ")[0] for line in README.splitlines() if line.startswith("    capri ")]
 
 
+def test_the_first_snippet_runs_as_pasted_and_prints_what_it_says(capsys, tmp_path, monkeypatch):
+    snippet, printed = re.search(r"```python\n(.*?)```\n\n((?:    [^\n]*\n)+)", README, re.DOTALL).groups()
+    monkeypatch.chdir(tmp_path)
+    exec(compile(snippet, "README.md", "exec"), {})
+    assert capsys.readouterr().out.split() == printed.split()
+    assert capri.Policy.load("policy.json").objective == "cvar:0.2"
+
+
+def test_the_quickstart_in_python_and_on_the_command_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs" / "quickstart.md"
+    assert doctest.testfile(str(page), module_relative=False).failed == 0
+    commands = re.findall(r"^    capri (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(commands) == 3
+    for command in commands:
+        done = CliRunner().invoke(_app, shlex.split(command))
+        assert done.exit_code == 0, done.output
+    predicted = (tmp_path / "predictions.csv").read_text(encoding="utf-8").splitlines()
+    assert len(predicted) == 1 + 5000
+    assert set(predicted[1:]) == set(capri.packs.load("cifar10-lt").class_names)
+
+
 def test_objectives_of_the_table_exist_and_none_is_missing():
-    rows = README[README.index("## What it can tune for") : README.index("Objectives add up")]
+    rows = README[README.index("## What it can tune for") : README.index("Objectives can be added up")]
     named = [re.split(r"[:\[]", name)[0] for row in rows.splitlines() for name in re.findall(r"`([^`]+)`", row[:40])]
     assert set(named) == {re.split(r"[:\[]", name)[0] for name in capri.objective_names()}
 
@@ -31,7 +56,7 @@ def test_commands_parse(command):
     assert used <= set(options)
 
 
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\((\S+?\.md|LICENSE)\)", README))))
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\((\S+?\.md|\S+?\.cff|LICENSE)\)", README))))
 def test_links_lead_somewhere(target):
     assert (ROOT / target).is_file()
 
