@@ -296,9 +296,8 @@ def _from_schema_1(old: Mapping[str, Any]) -> dict[str, Any]:
     content["classes"] = content.pop("class_names")
     content["reason"] = validation.pop("reason", "")
     content["side"] = "loss" if data.pop("side", None) == "loss" or old["method"] == "bilevel" else "posthoc"
-    if "smoothing" in {f.name for f in fields(Strategy)}:
-        smoothing = data.pop("label_smoothing", [0.0] * len(content["classes"]))
-        content["strategy"] = {**content["strategy"], "smoothing": smoothing}
+    smoothing = data.pop("label_smoothing", [0.0] * len(content["classes"]))
+    content["strategy"] = {**content["strategy"], "smoothing": smoothing}
     complete = set(validation) == {f.name for f in fields(Validation)}
     if validation and not complete:  # a search's own figures
         data["validation"] = validation
