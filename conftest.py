@@ -43,3 +43,23 @@ def shared() -> Path:
     if not (folder / "data").is_dir():
         pytest.skip(f"no shared data in {folder}; set CAPRI_SHARED to its folder")
     return folder
+
+
+@pytest.fixture
+def imagenet_tree(tmp_path: Path) -> Path:
+    """Three classes in the published layout of ImageNet-LT."""
+    from PIL import Image
+
+    root, rng = tmp_path / "imagenet", np.random.default_rng(0)
+    for split, counts in {"train": (6, 3, 2), "val": (2, 2, 2), "test": (2, 2, 2)}.items():
+        lines = []
+        for k, n in enumerate(counts):
+            for i in range(n):
+                name = f"train/n0{k}/n0{k}_{i}.JPEG" if split == "train" else f"val/{split}_{k}_{i}.JPEG"
+                path = root / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                pixels = rng.integers(0, 100, (40, 50 + k, 3)) + 60 * k
+                Image.fromarray(pixels.astype(np.uint8)).save(path, format="JPEG")
+                lines.append(f"{name} {k}\n")
+        (root / f"ImageNet_LT_{split}.txt").write_text("".join(lines))
+    return root

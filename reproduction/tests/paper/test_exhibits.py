@@ -178,3 +178,21 @@ def test_set_makes_other_units_all_the_way_down():
 def test_every_kind_of_unit_has_its_work():
     kinds = {u.kind for e in EXHIBITS.values() for u in e.units([0], "smoke", Only.parse())}
     assert kinds | {"train"} == set(WORKS) == set(VERSIONS)
+
+
+def test_the_paper_s_column_on_a_tiny_tree(imagenet_tree):
+    settings = ["data.n_classes=3", "data.image_size=32", "data.workers=0", "model.name=resnet32"]
+    settings += ["trainer.max_epochs=1", "trainer.batch_size=4", "trainer.accelerator=cpu"]
+    options = ["--preset", "paper", "--seeds", "1", "--only", "data=imagenet-lt", "--only", "method=ce,la"]
+    options += [
+        "--data",
+        str(imagenet_tree),
+        "--results",
+        str(imagenet_tree / "results"),
+        *(f"--set={s}" for s in settings),
+    ]
+    done = invoke("run", "balanced", *options)
+    assert done.exit_code == 0, done.output
+    shown = invoke("show", "balanced", "--format", "markdown", *options)
+    assert "| ImageNet-LT, n = 1 | balanced error |" in shown.output
+    assert "[55.59, " in shown.output
