@@ -35,6 +35,10 @@ class InputError(_Said, ValueError):
     """Something handed to capri is not usable; the message says what, and what to do."""
 
 
+class InputTypeError(InputError, TypeError):
+    """Something handed to capri is of a type that cannot be used."""
+
+
 class InputWarning(_Said, UserWarning):
     """Something handed to capri is usable but suspicious; the message says what was assumed."""
 
@@ -47,7 +51,7 @@ def check_scores(scores: ArrayLike, name: str = "scores") -> Floats:
     """Scores of shape (n_samples, n_classes): finite floats, two classes or more. Floats are not copied."""
     array = check_matrix(scores, name, "n_samples", "n_classes")
     if array.shape[1] < 2:
-        raise InputError(f"{name} has 1 column; a classifier needs at least 2, one per class.")
+        raise InputError(f"{name} has 1 column (n_features = 1); a classifier needs at least 2, one per class.")
     return array
 
 
@@ -60,13 +64,16 @@ def check_matrix(values: ArrayLike, name: str, rows: str, columns: str) -> Float
         if not np.issubdtype(array.dtype, np.floating):
             array = array.astype(np.float64, casting="unsafe" if array.dtype == object else "same_kind")
     except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be real numbers; got {short(values)} ({error}).") from None
+        raise InputTypeError(f"{name} must be real numbers; got {short(values)} ({error}).") from None
     if array.ndim != 2:
         raise InputError(
             f"{name} must have shape ({rows}, {columns}); got shape {array.shape}. Reshape your data to one row each."
         )
     if 0 in array.shape:
-        raise InputError(f"{name} is empty: shape {array.shape}; it must have shape ({rows}, {columns}).")
+        raise InputError(
+            f"{name} is empty: {array.shape[1]} feature(s) (shape={array.shape}) while a minimum of 1 is required; it "
+            f"must have shape ({rows}, {columns})."
+        )
     # The sum is finite unless an entry is not (or it overflows): one pass and no N×K mask in the ordinary case.
     with np.errstate(over="ignore", invalid="ignore"):
         suspicious = not np.isfinite(array.sum(dtype=np.float64))

@@ -189,17 +189,17 @@ def _named_by(columns: Sequence[Label], labels: NDArray[Any]) -> NDArray[Any]:
 
 def _by_themselves(distinct: NDArray[Any], n_columns: int) -> NDArray[Any]:
     """Labels alone: positions, or as many as there are columns in sorted order."""
-    whole = np.issubdtype(distinct.dtype, np.integer) and distinct.size > 0
+    whole = distinct.dtype.kind in "iuf" and distinct.size > 0
     if not whole or distinct[0] < 0 or distinct[-1] >= n_columns:
         return distinct
     if distinct[0] > 0:
         raise InputError(
-            f"the labels begin at {distinct[0]} and {n_columns - len(distinct)} of {n_columns} classes have no sample, "
+            f"the labels begin at {distinct[0]:g} and {n_columns - len(distinct)} of {n_columns} classes have no sample, "
             f"so the columns may stand for classes 0 … {n_columns - 1} or 1 … {n_columns}; give {{argument}} with the "
             "label of each column.",
             argument="classes",
         )
-    return np.arange(n_columns)
+    return np.arange(n_columns, dtype=distinct.dtype)
 
 
 def _match(labels: Sequence[Label], keys: Sequence[Label]) -> list[int | None]:

@@ -35,12 +35,8 @@ EXPECTED_FAILURES = {
     "check_estimators_overwrite_params": COLUMNS,
     "check_estimators_fit_returns_self": COLUMNS,
     "check_readonly_memmap_input": COLUMNS,
-    "check_estimators_nan_inf": COLUMNS,
     "check_classifiers_classes": COLUMNS,
     "check_classifiers_train": COLUMNS,
-    "check_fit2d_1feature": COLUMNS + "; one column is refused, in other words than the check wants",
-    "check_estimators_empty_data_messages": COLUMNS + "; no column is refused, in other words than the check wants",
-    "check_dtype_object": "scores that are no numbers are refused, in other words than the check wants",
     "check_sample_weight_equivalence_on_dense_data": "a weight of 0 still takes a place in a cross-validation fold",
     "check_sample_weight_equivalence_on_sparse_data": "scikit-learn 1.6 tries it on all; scores are dense",
 }
