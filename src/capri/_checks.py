@@ -70,10 +70,8 @@ def check_matrix(values: ArrayLike, name: str, rows: str, columns: str) -> Float
             f"{name} must have shape ({rows}, {columns}); got shape {array.shape}. Reshape your data to one row each."
         )
     if 0 in array.shape:
-        raise InputError(
-            f"{name} is empty: {array.shape[1]} feature(s) (shape={array.shape}) while a minimum of 1 is required; it "
-            f"must have shape ({rows}, {columns})."
-        )
+        what = "sample" if array.shape[0] == 0 else "feature"
+        raise InputError(f"{name} is empty: 0 {what}(s) (shape={array.shape}) while a minimum of 1 is required.")
     # The sum is finite unless an entry is not (or it overflows): one pass and no N×K mask in the ordinary case.
     with np.errstate(over="ignore", invalid="ignore"):
         suspicious = not np.isfinite(array.sum(dtype=np.float64))

@@ -102,7 +102,7 @@ TUNE = [
     (["stub.npy", "--labels", "labels.npy"], "stub.npy: the file is cut short or damaged"),
     (["short.csv"], "short.csv, line 91: 2 cells where the header names 4; the file is cut short"),
     (["empty.csv"], "empty.csv: the file is empty; the first line must name the columns."),
-    (["header.csv"], "header.csv is empty: shape (0, 3)"),
+    (["header.csv"], "header.csv is empty: 0 sample(s) (shape=(0, 3))"),
     (["latin.csv"], "latin.csv: the file is cut short or damaged ('utf-8' codec can't decode"),
     # pickles
     (["pickle.npz"], "pickle.npz: holds pickled Python objects, which could run code on loading and are refused"),
