@@ -5,9 +5,10 @@ attributes --basis--> dictionary D --W--> strategy (ω, l, Δ)
         scores + labels --strategy--> class errors --objective--> one number to lower, by choosing W
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from capri._checks import AbsentClassWarning, InputError
+from capri._lazy import on_first_use
 from capri.attributes import Attributes
 from capri.constraints import Constraint
 from capri.dictionary import Dictionary, build_dictionary
@@ -47,14 +48,7 @@ __all__ = [
 
 _POSTHOC = {"CAPClassifierCV", "LogitAdjuster", "exact_line_search", "fold"}
 
-
-def __getattr__(name: str) -> Any:
-    """Estimators and searches load on first use: they bring scikit-learn and Numba with them."""
-    if name in _POSTHOC:
-        import capri.posthoc
-
-        return getattr(capri.posthoc, name)
-    raise AttributeError(f"module 'capri' has no attribute {name!r}")
+__getattr__ = on_first_use(__name__, dict.fromkeys(_POSTHOC, "posthoc"))  # they bring scikit-learn and Numba with them
 
 
 def __dir__() -> list[str]:

@@ -194,9 +194,9 @@ def _by_themselves(distinct: NDArray[Any], n_columns: int) -> NDArray[Any]:
         return distinct
     if distinct[0] > 0:
         raise InputError(
-            f"the labels begin at {distinct[0]:g} and {n_columns - len(distinct)} of {n_columns} classes have no sample, "
-            f"so the columns may stand for classes 0 … {n_columns - 1} or 1 … {n_columns}; give {{argument}} with the "
-            "label of each column.",
+            f"the labels begin at {distinct[0]:g}, and {n_columns - len(distinct)} of {n_columns} classes have no "
+            f"sample, so the columns may stand for classes 0 … {n_columns - 1} or 1 … {n_columns}; give {{argument}} "
+            "with the label of each column.",
             argument="classes",
         )
     return np.arange(n_columns, dtype=distinct.dtype)

@@ -1,6 +1,8 @@
 """Bilevel search of a loss, for any training loop: losses, the map W, hypergradients. Names load torch on first use."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from capri._lazy import on_first_use
 
 if TYPE_CHECKING:
     from capri.bilevel.hypergradient import InverseHessianSettings
@@ -35,10 +37,4 @@ __all__ = [
     "parametric_cross_entropy",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        from importlib import import_module
-
-        return getattr(import_module(f"capri.bilevel.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_first_use(__name__, _HOMES)

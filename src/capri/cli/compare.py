@@ -11,8 +11,6 @@ import typer
 from capri import study
 from capri._checks import InputError
 from capri.cli import display, options
-from capri.cli.classes import class_context
-from capri.cli.inputs import Source, read_samples
 from capri.cli.messages import spoken_warnings
 from capri.cli.progress import progress
 from capri.study import METHODS, Split
@@ -32,6 +30,7 @@ attributes; `cap-pooled`: the same, from which classes may deviate (the default 
 """
 
 
+@options.with_given
 def compare(
     scores: options.ScoresFile,
     objective: Annotated[
@@ -41,15 +40,8 @@ def compare(
     splits: Annotated[int, typer.Option(min=1, help="How many random splits.")] = 5,
     holdout: Annotated[float, typer.Option(help="Share of each class that is held out, between 0 and 1.")] = 0.5,
     seed: options.Seed = 0,
-    scores_key: options.ScoresKey = None,
-    label_key: options.LabelKey = None,
-    labels: options.LabelFile = None,
     proba: options.Proba = False,
-    class_names: options.ClassNames = None,
-    class_counts: options.ClassCounts = None,
-    weights: options.Weights = None,
-    groups: options.Groups = None,
-    absent: options.AbsentClasses = "error",
+    given: options.Given = options.NOTHING,
     as_json: options.Json = False,
 ) -> None:
     """Compare methods on samples that they were not tuned on.
@@ -62,15 +54,14 @@ def compare(
     _check_methods(wanted)
     if not 0 < holdout < 1:
         raise InputError(f"--holdout is {holdout:g}; it must lie between 0 and 1, such as 0.5.")
-    has = {"weights": weights is not None, "groups": groups is not None}
-    goals = list(dict.fromkeys(options.read_objective(text, **has).name for text in objective or ["balanced"]))
+    goals = list(dict.fromkeys(options.read_objective(text, **given.has).name for text in objective or ["balanced"]))
     with spoken_warnings():
-        samples = read_samples(Source(scores, scores_key, label_key, labels, class_names, class_counts))
+        samples = given.read(scores)
         y, names, counts = samples.indices, samples.classes.names, samples.class_counts
-        context = class_context(weights, groups, samples.classes)
+        context = given.context(samples.classes)
 
         def split(split_seed: int, goal: str) -> Split:
-            known = {"train_counts": counts, "kind": "proba" if proba else "logits", "absent": absent, **context}
+            known = {"train_counts": counts, "kind": "proba" if proba else "logits", "absent": given.absent, **context}
             return study.hold_out(samples.scores, y, names, holdout, split_seed, **known)
 
         chosen = {name: METHODS[name] for name in study.possible_methods(wanted, y, len(names), counts)}

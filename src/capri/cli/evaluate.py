@@ -11,9 +11,8 @@ import typer
 from capri._checks import InputError, Ints
 from capri.classes import Classes
 from capri.cli import display, options
-from capri.cli.classes import class_context
 from capri.cli.display import ClassRow
-from capri.cli.inputs import Samples, Source, read_samples
+from capri.cli.inputs import Samples
 from capri.cli.messages import spoken_warnings
 from capri.errors import class_errors, class_totals
 from capri.evaluation import STANDARD
@@ -31,6 +30,7 @@ EXAMPLES = """
 """
 
 
+@options.with_given
 def evaluate(
     scores: options.ScoresFile,
     policy: Annotated[
@@ -43,14 +43,7 @@ def evaluate(
     classes: Annotated[
         int, typer.Option(min=0, metavar="N", help="How many classes to show, the worst first; 0 shows all.")
     ] = 20,
-    scores_key: options.ScoresKey = None,
-    label_key: options.LabelKey = None,
-    labels: options.LabelFile = None,
-    class_names: options.ClassNames = None,
-    class_counts: options.ClassCounts = None,
-    weights: options.Weights = None,
-    groups: options.Groups = None,
-    absent: options.AbsentClasses = "error",
+    given: options.Given = options.NOTHING,
     as_json: options.Json = False,
 ) -> None:
     """Report objectives and the error of each class, before and after a policy.
@@ -58,15 +51,13 @@ def evaluate(
     Use samples that neither training nor tuning has seen.
     """
     for text in objective or ():
-        options.read_objective(text, weights=weights is not None or policy is not None, groups=groups is not None)
+        options.read_objective(text, **given.has | ({} if policy is None else {"weights": True}))
     with spoken_warnings():
         rule = None if policy is None else Policy.load(policy)
-        known = None if rule is None else Classes.of(rule.classes)
-        samples = read_samples(Source(scores, scores_key, label_key, labels, class_names, class_counts, known))
-        samples = samples if known is None else samples.ordered_as(known)
-        context = class_context(weights, groups, samples.classes)
-        context |= {"absent": absent, "class_counts": samples.class_counts, "class_names": samples.classes.names}
-        if rule is not None and weights is None:
+        samples = given.read(scores, None if rule is None else Classes.of(rule.classes))
+        context = given.context(samples.classes)
+        context |= {"absent": given.absent, "class_counts": samples.class_counts, "class_names": samples.classes.names}
+        if rule is not None and given.weights is None:
             context["weights"] = rule.attributes.get("weights")
         wanted = objective or _default_objectives(samples, rule, context)
         predictions = {"before": samples.scores.argmax(axis=1)}

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 
 import numpy as np
 import typer
 
 from capri._checks import InputError
+from capri.classes import Classes
+from capri.cli.classes import class_context
+from capri.cli.inputs import Samples, Source, read_samples
 from capri.constraints import Constraint, as_constraint
 from capri.errors import Absent
 from capri.forms import ClassContext
@@ -121,6 +127,63 @@ Seed: TypeAlias = Annotated[int, typer.Option(min=0, rich_help_panel=TUNING, hel
 Json: TypeAlias = Annotated[
     bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print JSON and nothing else on stdout.")
 ]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What several commands may be told of the samples and their classes."""
+
+    scores_key: ScoresKey = None
+    label_key: LabelKey = None
+    labels: LabelFile = None
+    class_names: ClassNames = None
+    class_counts: ClassCounts = None
+    weights: Weights = None
+    groups: Groups = None
+    absent: AbsentClasses = "error"
+
+    @property
+    def has(self) -> dict[str, bool]:
+        """Which of the things that an objective may ask for will be there."""
+        return {"weights": self.weights is not None, "groups": self.groups is not None}
+
+    def read(self, scores: Path, policy: Classes | None = None) -> Samples:
+        """The samples of a file, in the order of a policy's classes where there is one."""
+        source = Source(
+            scores, self.scores_key, self.label_key, self.labels, self.class_names, self.class_counts, policy
+        )
+        samples = read_samples(source)
+        return samples if policy is None else samples.ordered_as(policy)
+
+    def context(self, classes: Classes) -> dict[str, Any]:
+        """Weights and groups, as objectives take them."""
+        return class_context(self.weights, self.groups, classes)
+
+
+NOTHING = Given()
+
+
+def with_given(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of `Given` in place of its argument `given`."""
+    shared = {f.name: f.default for f in fields(Given)}
+    hints = get_type_hints(command, include_extras=True)
+    types = {**hints, **get_type_hints(Given, include_extras=True)}
+
+    @wraps(command)
+    def told(**options: Any) -> None:
+        given = Given(**{name: options.pop(name) for name in shared})
+        command(**options, given=given)
+
+    defaults = {name: p.default for name, p in signature(command).parameters.items()}
+    at = list(defaults).index("given")
+    names = [*list(defaults)[:at], *shared, *list(defaults)[at + 1 :]]
+    parameters = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default={**defaults, **shared}[name], annotation=types[name])
+        for name in names
+    ]
+    told.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    told.__annotations__ = {name: types[name] for name in names}
+    return told
 
 
 def read_objective(text: str, *, weights: bool, groups: bool, counts: bool = True) -> Objective:

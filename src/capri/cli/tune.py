@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from capri._checks import InputError
 from capri.cli import display, options
-from capri.cli.classes import class_context, class_table
+from capri.cli.classes import class_table
 from capri.cli.display import ClassRow
-from capri.cli.inputs import Samples, Source, read_samples
+from capri.cli.inputs import Samples
 from capri.cli.messages import spoken_warnings
 from capri.cli.progress import progress
 from capri.cli.tables import check_output, write_bytes
@@ -61,6 +61,7 @@ Output = Annotated[
 ]
 
 
+@options.with_given
 def tune(
     scores: options.ScoresFile,
     objective: Annotated[
@@ -80,15 +81,8 @@ def tune(
     class_attributes: options.AttributeFile = None,
     parameters: options.Parameters = "l",
     seed: options.Seed = 0,
-    scores_key: options.ScoresKey = None,
-    label_key: options.LabelKey = None,
-    labels: options.LabelFile = None,
     proba: options.Proba = False,
-    class_names: options.ClassNames = None,
-    class_counts: options.ClassCounts = None,
-    weights: options.Weights = None,
-    groups: options.Groups = None,
-    absent: options.AbsentClasses = "error",
+    given: options.Given = options.NOTHING,
     as_json: options.Json = False,
 ) -> None:
     """Tune a trained classifier's decisions for the objective that matters.
@@ -100,21 +94,20 @@ def tune(
     if output is not None:
         check_output(output, [".json"])
     check_method(method)
-    known = {"weights": weights is not None, "groups": groups is not None}
     settings = {
-        "objective": options.read_objective(objective, **known),
-        "constraints": options.read_constraints(constraint, **known),
+        "objective": options.read_objective(objective, **given.has),
+        "constraints": options.read_constraints(constraint, **given.has),
         "pooling": options.read_pooling(pooling),
         "attributes": "auto" if attributes == "auto" else options.read_names(attributes),
         "method": method,
         "parameters": parameters,
         "scores": "proba" if proba else "logits",
-        "absent": absent,
+        "absent": given.absent,
         "random_state": seed,
     }
     with spoken_warnings():
-        samples = read_samples(Source(scores, scores_key, label_key, labels, class_names, class_counts))
-        settings |= class_context(weights, groups, samples.classes)
+        samples = given.read(scores)
+        settings |= given.context(samples.classes)
         extra = {} if class_attributes is None else class_table(class_attributes, samples.classes)
         adjuster = _fit(samples, settings, {**samples.attributes, **extra})
     if output is not None:

@@ -1,6 +1,8 @@
 """Models: ResNet-32 for CIFAR, ResNet-50 for ImageNet, linear and MLP heads for features. All end in a layer ``fc``."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from capri._lazy import on_first_use
 
 if TYPE_CHECKING:
     from capri.models.heads import LinearHead, MLPHead
@@ -18,10 +20,4 @@ _HOMES = {
     "SimSiam": "simsiam",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        from importlib import import_module
-
-        return getattr(import_module(f"capri.models.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_first_use(__name__, _HOMES)

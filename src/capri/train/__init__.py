@@ -1,6 +1,8 @@
 """Training: a laboratory for long-tailed data. The losses are in `capri.bilevel`. Names load torch on first use."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from capri._lazy import on_first_use
 
 if TYPE_CHECKING:
     from capri.train.config import Config
@@ -30,10 +32,4 @@ _HOMES = {
     "search_and_retrain": "search_runner",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        from importlib import import_module
-
-        return getattr(import_module(f"capri.train.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_first_use(__name__, _HOMES)

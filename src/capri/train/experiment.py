@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import nn
@@ -133,6 +134,19 @@ def make_model(config: Config, splits: Splits) -> nn.Module:
     if model.name == "linear":
         return LinearHead(n_features, k)
     return MLPHead(n_features, k, model.hidden, model.dropout)
+
+
+def module_settings(config: Config, splits: Splits) -> dict[str, Any]:
+    """What a `Classifier` is told besides its network and its loss."""
+    return {
+        "train_counts": splits.train_counts,
+        "class_names": splits.class_names,
+        "optimizer": config.optimizer,
+        "schedule": config.schedule,
+        "mixup": config.trainer.mixup,
+        "channels_last": config.trainer.channels_last,
+        "absent": config.data.absent,
+    }
 
 
 def make_strategy(config: LossConfig, splits: Splits) -> Strategy:

@@ -35,7 +35,7 @@ from capri.data.modules import SplitsDataModule
 from capri.train import artefacts
 from capri.train.checkpoints import AtomicCheckpointIO
 from capri.train.config import Config
-from capri.train.experiment import make_data, make_model, make_strategy
+from capri.train.experiment import make_data, make_model, make_strategy, module_settings
 from capri.train.module import Classifier
 from capri.train.recorder import Recorder, RunProgress
 from capri.train.settings import build, differences, read_toml
@@ -51,13 +51,7 @@ def run(config: Config, *, resume: bool = False) -> dict[str, Any]:
     classifier = Classifier(
         make_model(config, splits),
         ParametricCrossEntropy(make_strategy(config.loss, splits)),
-        train_counts=splits.train_counts,
-        class_names=splits.class_names,
-        optimizer=config.optimizer,
-        schedule=config.schedule,
-        mixup=config.trainer.mixup,
-        channels_last=config.trainer.channels_last,
-        absent=config.data.absent,
+        **module_settings(config, splits),
     )
     recorder = Recorder(folder, data.generator)
     trainer = make_trainer(config, recorder)

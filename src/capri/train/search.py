@@ -32,6 +32,7 @@ from capri.data.modules import SplitsDataModule
 from capri.data.splits import Splits
 from capri.errors import Absent
 from capri.train.artefacts import last_layer_norms
+from capri.train.experiment import module_settings
 from capri.train.module import Classifier
 from capri.train.search_config import PLAIN, SearchConfig, SearchRun
 from capri.train.trajectory import Trajectory
@@ -57,13 +58,7 @@ class Search(Classifier):
         super().__init__(
             model,
             MovingLoss(start),
-            train_counts=splits.train_counts,
-            class_names=splits.class_names,
-            optimizer=config.optimizer,
-            schedule=config.schedule,
-            mixup=config.trainer.mixup,
-            channels_last=config.trainer.channels_last,
-            absent=config.data.absent,
+            **module_settings(config, splits),
         )
         self.automatic_optimization = False
         self.settings, self.gradient_clip = config.search, config.trainer.gradient_clip
