@@ -125,8 +125,19 @@ def norm(last_layer: ArrayLike) -> Vector:
 class Attributes:
     """A table of class attributes. Build it by name with `Attributes.of(freq=…, diff=…, similarity=…)`.
 
-    values: (K, n). names: of the n columns. class_names: of the K rows.
+    ``table["diff"]`` is a column, and ``table | other`` joins the columns of two tables of the same classes.
 
+    Parameters
+    ----------
+    values : ndarray of shape (K, n)
+        One row per class, one column per attribute; all finite.
+    names : tuple of str
+        Names of the n columns.
+    class_names : tuple of str
+        Names of the K rows.
+
+    Examples
+    --------
     >>> table = Attributes.of(freq=[0.9, 0.1], diff=[0.05, 0.40], class_names=["cat", "lynx"])
     >>> table
     Attributes: 2 classes x 2 attributes
@@ -157,7 +168,19 @@ class Attributes:
 
     @classmethod
     def of(cls, *, class_names: Sequence[str] | None = None, **columns: ArrayLike) -> Attributes:
-        """From named columns, one number per class each."""
+        """A table from named columns.
+
+        Parameters
+        ----------
+        class_names : sequence of str, optional
+            Names of the classes; "0", "1", … by default.
+        **columns : array-like of shape (K,)
+            One number per class each.
+
+        Returns
+        -------
+        Attributes
+        """
         if not columns:
             raise InputError("attributes are empty; give at least one column, such as freq=….")
         n_classes = np.size(next(iter(columns.values())))
@@ -166,13 +189,26 @@ class Attributes:
 
     @classmethod
     def identity(cls, n_classes: int, class_names: Sequence[str] | None = None) -> Attributes:
-        """I_K: W is then the strategy itself, one free number per class (AutoBalance)."""
+        """The identity I_K: each class its own attribute, so that W is the strategy itself (AutoBalance).
+
+        Parameters
+        ----------
+        n_classes : int
+            K.
+        class_names : sequence of str, optional
+            Names of the classes; "0", "1", … by default.
+
+        Returns
+        -------
+        Attributes
+            K columns, "is <class name>" each.
+        """
         names = check_names(class_names, n_classes)
         return cls(np.eye(n_classes), tuple(f"is {n}" for n in names), names)
 
     @property
     def n_classes(self) -> int:
-        """K."""
+        """The number of classes, K."""
         return len(self.values)
 
     def __getitem__(self, name: str) -> Vector:
@@ -181,7 +217,17 @@ class Attributes:
         return self.values[:, self.names.index(name)]
 
     def select(self, *names: str) -> Attributes:
-        """Some of the columns, in this order."""
+        """Some of the columns.
+
+        Parameters
+        ----------
+        *names : str
+            The columns to keep, in this order.
+
+        Returns
+        -------
+        Attributes
+        """
         return Attributes.of(class_names=self.class_names, **{name: self[name] for name in names})
 
     def __or__(self, other: Attributes) -> Attributes:
@@ -216,11 +262,20 @@ class Attributes:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What attributes are made of, as far as it is known.
+    """What attributes are made of, as far as it is known. Everything is optional.
 
-    class_counts: (K,) training samples. errors, n_samples: (K,) class errors of the model (NaN without samples) and the
-    samples behind them. weights: (K,) test-time importance. judged: labels (n,) and probabilities (n, K) of samples
-    that the model was not trained on, to estimate label noise from. own: columns that are given, (K,) each, by name.
+    Parameters
+    ----------
+    class_counts : array-like of shape (K,), optional
+        Training samples per class; `freq` comes from them.
+    errors, n_samples : array-like of shape (K,), optional
+        Class errors of the model (NaN without samples), and how many samples each was measured on; for `diff`.
+    weights : array-like of shape (K,), optional
+        Importance of each class at test time.
+    judged : (labels, probabilities), optional
+        Of shapes (n,) and (n, K), of samples that the model was not trained on; label noise is estimated from them.
+    own : mapping from names to columns, optional
+        Attributes that are known already, (K,) each. They go before what could be measured.
     """
 
     class_counts: ArrayLike | None = None
@@ -231,7 +286,17 @@ class Evidence:
     own: Mapping[str, ArrayLike] = field(default_factory=dict)
 
     def among(self, chosen: NDArray[np.bool_]) -> Evidence:
-        """The same of some of the classes; what has to be estimated from samples of all of them is estimated first."""
+        """What is known of some of the classes. Label noise is estimated before, since that takes samples of all.
+
+        Parameters
+        ----------
+        chosen : ndarray of bool, shape (K,)
+            Which classes.
+
+        Returns
+        -------
+        Evidence
+        """
         estimated = _noise(self) if "noise" not in self.own else None
         own = dict(self.own) if estimated is None else {**self.own, "noise": estimated}
 
@@ -249,9 +314,18 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Entry:
-    """An attribute that goes by name. measure: from evidence, None where that does not say. check: of a given column.
+    """How an attribute with a name of its own is made and checked.
 
-    argument: what to give where it is unknown. automatic: is it taken without being named?
+    Parameters
+    ----------
+    measure : function
+        From the evidence to the column, (K,); None where the evidence does not hold what is needed.
+    check : function
+        Checks a column that a user gives under this name.
+    argument : str
+        The argument to name in the error message where the attribute is asked for and unknown.
+    automatic : bool
+        Whether ``"auto"`` includes it wherever it can be measured.
     """
 
     measure: Callable[[Evidence], Vector | None]
@@ -320,8 +394,30 @@ REGISTRY: dict[str, Entry] = {
 def gather(
     known: Evidence, wanted: Literal["auto"] | Sequence[str] = "auto", class_names: Sequence[str] | None = None
 ) -> Attributes | None:
-    """The table of the attributes that are wanted, in their order; "auto" is all that are known, None if none is.
+    """The table of the attributes that are wanted.
 
+    Parameters
+    ----------
+    known : Evidence
+        What they are made of.
+    wanted : "auto" or sequence of names
+        Names of `REGISTRY` or of columns in ``known.own``, in the order of the table; "auto" takes all that are known
+        (label noise only where it is given, since an estimate costs time).
+    class_names : sequence of str, optional
+        Names of the classes; "0", "1", … by default.
+
+    Returns
+    -------
+    Attributes or None
+        None where "auto" finds nothing.
+
+    Raises
+    ------
+    InputError
+        Where an attribute is named that the evidence says nothing of.
+
+    Examples
+    --------
     >>> gather(Evidence(class_counts=[90, 10], own={"size": [3.0, 1.0]}))
     Attributes: 2 classes x 2 attributes
       class  freq  size

@@ -44,16 +44,34 @@ MANY_SHOT, FEW_SHOT = 100, 20  # more than 100 training samples: many; fewer tha
 
 @dataclass(frozen=True)
 class Objective:
-    """A named objective that waits for its classes: ``objective.on(context)`` can be evaluated and searched.
+    """A named objective that does not know its classes yet: ``objective.on(context)`` can be evaluated and searched.
 
     Objectives add and scale: ``0.5 * balanced() + 0.5 * cvar(0.2)``.
+
+    Parameters
+    ----------
+    name : str
+        As users write it and results show it.
+    build : function
+        From a `ClassContext` to something that can be evaluated: a `Form`, or a function of errors or confusions.
     """
 
     name: str
     build: Callable[[ClassContext], Evaluator] = field(repr=False, compare=False)
 
     def on(self, context: ClassContext) -> Evaluator:
-        """The objective on these classes: a function of the errors of those that have samples, or of all confusions."""
+        """The objective on these classes.
+
+        Parameters
+        ----------
+        context : ClassContext
+            What is known of the classes: names, shares, weights, ….
+
+        Returns
+        -------
+        Evaluator
+            A function of the errors of the classes that have samples, or of the confusion matrix of all classes.
+        """
         evaluator, present = self.build(context), context.present()
         return evaluator if present is context or isinstance(evaluator, ConfusionEvaluator) else self.build(present)
 
@@ -109,11 +127,25 @@ def register_objective(
 ) -> Callable[[Callable[..., Any]], Callable[..., Objective]]:
     """Register an objective under a name; the decorated function becomes its constructor.
 
-    on="errors": ``f(errors) -> float``; on="confusion": ``f(confusion) -> float``; on="classes": ``f(context) -> Form``
-    with the `ClassContext` (names, shares, weights, …) in place of the errors. The confusion matrix holds counts, with
-    a row of zeros for a class that was left out.
-    With a `parameter`, the function takes it as a second argument and the name reads ``"name:value"``.
+    Parameters
+    ----------
+    name : str
+        Without spaces and ``+ * : [ ]``.
+    on : {"errors", "confusion", "classes"}
+        What the function takes. "errors": ``f(errors) -> float``, with the errors of the classes that have samples.
+        "confusion": ``f(confusion) -> float``, with counts; rows are true classes, and zeros for one without samples.
+        "classes": ``f(context) -> Form``, with the `ClassContext` (names, shares, weights, …).
+    parameter : str, optional
+        The name of a parameter, which the function takes as its second argument; the objective then reads
+        ``"name:value"``.
 
+    Returns
+    -------
+    callable
+        The decorator.
+
+    Examples
+    --------
     >>> from capri.forms import ClassContext
     >>> @register_objective("range")
     ... def error_range(errors):
@@ -143,12 +175,24 @@ def register_objective(
 
 
 def unregister_objective(name: str) -> None:
-    """Forget a registered objective."""
+    """Forget a registered objective.
+
+    Parameters
+    ----------
+    name : str
+        Its name; one that is not registered is no error.
+    """
     _REGISTRY.pop(name, None)
 
 
 def objective_names() -> dict[str, str]:
-    """Every registered name (with its parameter) and what it means."""
+    """Every objective that has a name.
+
+    Returns
+    -------
+    dict
+        From names (with the parameter, as in "cvar:a") to what they mean.
+    """
     return {_label(n, e.parameter) if e.parameter else n: e.description for n, e in _REGISTRY.items()}
 
 
@@ -181,11 +225,28 @@ ObjectiveLike: TypeAlias = str | Objective | Callable[..., float]
 def as_objective(objective: ObjectiveLike) -> Objective:
     """An objective from its name, from any function of the class errors, or from a metric.
 
-    A metric is a function ``metric(y_true, y_pred)`` of labels, or a scorer made of one. It becomes 1 − metric where
-    greater is better: as its scorer says, or its name, which ends in ``_score`` then, and otherwise in ``_loss`` or
-    ``_error``. Metrics are functions of the confusion matrix; those that are objectives here are searched as these, the
-    others are called for each confusion on the way, which takes long.
+    A metric is a function ``metric(y_true, y_pred)`` of labels, or a scikit-learn scorer made of one. Where greater is
+    better, the objective is 1 − metric. A scorer says whether greater is better; a bare metric says it by its name,
+    which ends in ``_score`` or ``_corrcoef`` if so, and in ``_loss`` or ``_error`` if not. Accuracy, balanced
+    accuracy, macro and weighted F1, κ and Matthews' correlation are objectives of capri and are searched as such. Any
+    other metric is called again for every confusion matrix that the search meets, which takes long.
 
+    Parameters
+    ----------
+    objective : str, Objective or function
+        A name such as "cvar:0.2", a sum such as "0.5*balanced+0.5*sdev", a function of the class errors, or a metric.
+
+    Returns
+    -------
+    Objective
+
+    Raises
+    ------
+    InputError
+        Where the name is unknown; the message suggests one that is near.
+
+    Examples
+    --------
     >>> as_objective("0.5*balanced + 0.5*cvar:0.2").name
     '0.5*balanced+0.5*cvar:0.2'
     >>> from sklearn.metrics import cohen_kappa_score
@@ -416,8 +477,19 @@ def mcc(confusion: NDArray[np.float64]) -> float:
 
 
 def expected_cost(costs: ArrayLike) -> Objective:
-    """Mean cost per sample under a cost matrix, costs[i, j] for predicting j on class i.
+    """Mean cost per sample under a cost matrix.
 
+    Parameters
+    ----------
+    costs : array-like of shape (K, K)
+        ``costs[i, j]`` is the cost of predicting class j on a sample of class i.
+
+    Returns
+    -------
+    Objective
+
+    Examples
+    --------
     >>> from capri.evaluation import evaluate
     >>> evaluate([0, 0, 1, 1], [0, 0, 0, 1], 2, [expected_cost([[0, 1], [5, 0]])])
     {'cost': 1.25}
@@ -436,5 +508,25 @@ def _cost(matrix: NDArray[np.float64], classes: ClassContext) -> ConfusionForm:
 
 
 def confusion_objective(function: Callable[[NDArray[np.float64]], float], name: str | None = None) -> Objective:
-    """An objective from any function of the confusion matrix (rows are true classes), to be lowered."""
+    """An objective from any function of the confusion matrix.
+
+    Parameters
+    ----------
+    function : callable
+        From the counts (K, K), where rows are true classes and columns predicted ones, to a number to be lowered.
+    name : str, optional
+        The objective's name; the function's by default.
+
+    Returns
+    -------
+    Objective
+
+    Examples
+    --------
+    >>> from capri import evaluate
+    >>> def missed(confusion):
+    ...     return confusion[1, 0] / confusion[1].sum()
+    >>> evaluate([0, 1, 1, 1], [0, 0, 0, 1], 2, [confusion_objective(missed)])
+    {'missed': 0.6666666666666666}
+    """
     return Objective(name or str(getattr(function, "__name__", "custom")), partial(_of_confusions, function))

@@ -111,7 +111,29 @@ class TrainerConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """A whole run."""
+    """All settings of a training run. ``capri train --print-config`` explains every one of them.
+
+    Parameters
+    ----------
+    preset : str
+        The preset that the defaults come from.
+    seed : int
+        Of initial weights, order and augmentation.
+    out : str
+        Folder of the run's files.
+    data : DataConfig
+        Which samples, the long tail, and which of them validate.
+    model : ModelConfig
+        Which network.
+    loss : LossConfig
+        Which strategy the parametric cross-entropy trains with.
+    optimizer : OptimizerConfig
+        SGD or AdamW, and its settings.
+    schedule : ScheduleConfig
+        How the learning rate changes over time.
+    trainer : TrainerConfig
+        How long, in which batches, and on which devices.
+    """
 
     preset: str = option("cpu", f"where the defaults come from: {', '.join(PRESETS)}")
     seed: int = option(0, "of initial weights, order and augmentation")
@@ -144,15 +166,36 @@ class Config:
                 raise InputError(f"{name} is {share}; it must lie in [0, 1).")
 
     def to_toml(self, *, comments: bool = False) -> str:
-        """The whole of it as TOML."""
+        """All settings as TOML, which `capri train` reads.
+
+        Parameters
+        ----------
+        comments : bool
+            Explain each setting on its line.
+
+        Returns
+        -------
+        str
+        """
         return to_toml(self, comments=comments)
 
     def to_mapping(self) -> dict[str, Any]:
-        """The whole of it as nested mappings."""
+        """All settings as nested mappings.
+
+        Returns
+        -------
+        dict
+        """
         return to_mapping(self)
 
     def digest(self) -> str:
-        """Of everything that decides the result: where files lie does not."""
+        """A digest of everything that decides the result; where files lie does not.
+
+        Returns
+        -------
+        str
+            16 hexadecimal digits.
+        """
         bare = replace(self, out="", data=replace(self.data, root=""))
         return hashlib.sha256(bare.to_toml().encode()).hexdigest()[:16]
 

@@ -43,7 +43,17 @@ class ThinValidationWarning(UserWarning):
 
 
 class Search(Classifier):
-    """Trains the network and moves the strategy. `trajectory` holds W, objective and class errors over time."""
+    """Trains the network and moves the strategy. `trajectory` holds W, objective and class errors over time.
+
+    Parameters
+    ----------
+    model : nn.Module
+        From inputs to logits (n, K).
+    config : SearchRun
+        All settings of the search.
+    data : SplitsDataModule
+        The parts of the experiment, in batches.
+    """
 
     loss: MovingLoss
     class_loss_sums: Tensor

@@ -51,7 +51,15 @@ class SearchConfig:
 
 @dataclass(frozen=True)
 class SearchRun(Config):
-    """A training run whose loss is searched."""
+    """All settings of a bilevel search. ``capri search --print-config`` explains every one of them.
+
+    Parameters
+    ----------
+    preset, seed, out, data, model, loss, optimizer, schedule, trainer
+        As in `Config`. `loss` stays as it is by default: it is what the search finds.
+    search : SearchConfig
+        What moves, for which objective, by which steps.
+    """
 
     search: SearchConfig = field(default_factory=SearchConfig)
 
@@ -83,7 +91,17 @@ class SearchRun(Config):
         return self.search.epochs or self.trainer.max_epochs
 
     def training(self, **changes: Any) -> Config:
-        """The same run without the search, with changes."""
+        """The same run without the search.
+
+        Parameters
+        ----------
+        **changes
+            Fields of `Config` to set otherwise.
+
+        Returns
+        -------
+        Config
+        """
         plain = Config(**{f.name: getattr(self, f.name) for f in fields(Config)})
         return replace(plain, **changes)
 
