@@ -216,10 +216,10 @@ class TestRegistry:
     @pytest.mark.parametrize(
         ("name", "remedy"),
         [
-            ("freq", "class_counts=…"),
-            ("weights", "weights=…"),
-            ("norm", "class_attributes=…"),
-            ("age", "class_attributes=…"),
+            ("freq", "class_counts"),
+            ("weights", "weights"),
+            ("norm", "class_attributes"),
+            ("age", "class_attributes"),
         ],
     )
     def test_what_is_unknown_is_named_with_the_remedy(self, name, remedy):

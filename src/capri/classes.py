@@ -113,6 +113,8 @@ class Classes:
 
         values: a mapping or a pandas Series, with labels as they are or as text; or anything else, by position.
         """
+        if (columns := all_columns(values)) is not None and len(columns) == 1:
+            values = values[columns[0]]  # as value_counts().to_frame() has it
         if isinstance(values, Mapping):
             keys, entries = list(values), list(values.values())
         elif (index := _index_of(values)) is not None and not self._only_numbered(index):
@@ -123,7 +125,7 @@ class Classes:
 
     def _only_numbered(self, keys: Sequence[Label]) -> bool:
         """Are the keys 0, 1, … as every Series has them, where the labels are others?"""
-        return list(keys) == list(range(len(keys))) and set(keys) != set(self.labels.tolist())
+        return list(keys) == list(range(len(keys))) and set(map(str, keys)) != set(self.names)
 
     def positions(self, keys: Sequence[Label], name: str) -> list[int]:
         """Where each class stands among these keys, which must name exactly the classes."""
@@ -140,10 +142,12 @@ class Classes:
         """Do any of these keys name a class, as they are or as text?"""
         return any(k is not None for k in _match(self.labels.tolist(), keys))
 
-    def arrange(self, scores: Any, name: str = "scores") -> Any:
-        """Score columns in the order of the classes: by name where the columns have names of classes, else as is."""
+    def arrange(self, scores: Any, name: str = "scores", *, strict: bool = True) -> Any:
+        """Score columns in the order of the classes, by name; as they are where they have none (or own: `strict`)."""
         columns = all_columns(scores)
-        if columns is None or not self.named_by(columns):
+        if columns is None or (columns == list(range(len(columns))) and not self.named_by(columns)):
+            return scores
+        if not strict and not self.named_by(columns):
             return scores
         if columns == list(range(len(columns))) and set(columns) == set(self.labels.tolist()):
             if self._are_positions:
@@ -170,6 +174,9 @@ def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
         raise InputError(f"{name} must hold one label per sample; got {short(y)}.") from None
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
+    listed = y if isinstance(y, list | tuple) else labels.tolist() if labels.dtype == object else ()
+    if any(map(_is_missing, listed)):  # NumPy would make text of them
+        raise InputError(f"{name} contains missing labels (None or NaN); drop the samples without a label.")
     if labels.ndim != 1:
         raise InputError(f"{name} must be one-dimensional; got shape {labels.shape}.")
     if labels.dtype == object and len({type(label) for label in labels.tolist()}) == 1:
@@ -177,6 +184,13 @@ def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
     if np.issubdtype(labels.dtype, np.floating) and not np.isfinite(labels).all():
         raise InputError(f"{name} contains NaN or infinity; drop the samples without a label.")
     return labels
+
+
+def _is_missing(label: Any) -> bool:
+    try:
+        return label is None or bool(label != label)
+    except (TypeError, ValueError):  # pandas' NA knows no answer; an array has several
+        return np.ndim(label) == 0
 
 
 def column_names(scores: Any) -> list[Label] | None:

@@ -440,7 +440,7 @@ def class_error(classes: ClassContext, which: Any) -> Form:
     names, numbers = classes.class_names, classes.index.tolist()
     if str(which) in names:
         return _linear(np.eye(classes.n_classes)[names.index(str(which))])
-    if str(which).isdigit() and int(which) in numbers:
+    if not all(name.isdigit() for name in names) and str(which).isdigit() and int(which) in numbers:
         return _linear(np.eye(classes.n_classes)[numbers.index(int(which))])
     raise InputError(f"err[{which}]: no such class with samples; give an index 0 … {max(numbers)} or a class name.")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from numbers import Integral, Real
@@ -19,18 +20,23 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError, check_names, check_scores, short
+from capri._checks import InputError, InputWarning, check_names, check_scores, short
 from capri._files import write_atomically
 from capri._provenance import versions
 from capri.classes import Classes
 from capri.strategy import Strategy
 
 SCHEMA = 2
+FEW = 10  # rows that may sum to 1 by chance
 FLOOR = 1e-6  # the smallest probability that is told from 0, unless a policy says otherwise
 
 ScoreKind: TypeAlias = Literal["logits", "proba"]
 Side: TypeAlias = Literal["posthoc", "loss"]
 Label: TypeAlias = str | int | float | bool
+
+
+class ProbabilityWarning(InputWarning):
+    """Scores that were declared logits look like probabilities."""
 
 
 class PolicyError(InputError):
@@ -368,11 +374,12 @@ def to_logits(scores: ArrayLike, kind: ScoreKind, floor: float) -> NDArray[Any]:
     """Scores as logits: as they are, or log max(p, floor)."""
     array = check_scores(scores)
     if kind == "logits":
+        _warn_if_probabilities(array)
         return array
     if array.min() < 0 or array.max() > 1 + 1e-6:
         raise InputError(
             f"scores are declared probabilities but range from {array.min():g} to {array.max():g}; "
-            "they must lie in [0, 1]. For logits use {argument}.",
+            "they must lie in [0, 1]. If they are logits, give {argument}.",
             argument="scores",
             value="logits",
         )
@@ -391,6 +398,21 @@ def _label(value: Any, k: int) -> Label:
 
 # --------------------------------------------------------------------------------------------------------------------
 # Reading
+
+
+def _warn_if_probabilities(scores: NDArray[Any]) -> None:
+    """Rows within [0, 1] that sum to 1 are hardly logits."""
+    head = scores[:1000].astype(np.float64)
+    if len(head) >= FEW and head.min() >= 0 and np.allclose(head.sum(axis=1), 1, atol=1e-2):
+        warnings.warn(
+            ProbabilityWarning(
+                "the rows of the scores sum to 1, as probabilities do, and are taken for logits; give {argument} if "
+                "they are probabilities.",
+                argument="scores",
+                value="proba",
+            ),
+            stacklevel=4,
+        )
 
 
 def _checked_content(text: str, source: str) -> dict[str, Any]:

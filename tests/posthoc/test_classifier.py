@@ -36,6 +36,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from capri import CAPClassifierCV, InputError, LogitAdjuster
+from capri._checks import InputWarning
 from capri.posthoc.classifier import _scores
 
 FOLDS = "a sample of weight 0 still takes a place in a fold, as in scikit-learn's own TunedThresholdClassifierCV"
@@ -261,7 +262,8 @@ class TestMetadata:
     def test_models_without_weights_are_tuned_with_them_all_the_same(self, data):
         X, y = data
         weight = np.where(y == 2, 5.0, 1.0)
-        model = CAPClassifierCV(KNeighborsClassifier(), cv=3).fit(X, y, sample_weight=weight)
+        with pytest.warns(InputWarning, match="KNeighborsClassifier.fit takes no sample_weight"):
+            model = CAPClassifierCV(KNeighborsClassifier(), cv=3).fit(X, y, sample_weight=weight)
         assert model.validation_.samples == pytest.approx(np.bincount(y, weights=weight))
 
     def test_weights_go_through_a_pipeline_and_a_grid_search(self, data, routing):

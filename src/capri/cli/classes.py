@@ -23,7 +23,7 @@ NAME_KEYS = ("class_names", "classes")
 COUNT_KEYS = ("train_counts", "class_counts")
 KEYS = {
     "--class-names": NAME_KEYS,
-    "--class-counts": (*COUNT_KEYS, "count", "counts"),
+    "--class-counts": (*COUNT_KEYS, "count", "counts", "proportion"),
     "--weights": ("weights", "weight"),
     "--groups": ("groups", "group"),
 }

@@ -287,7 +287,9 @@ def _labelled(
 
 
 def _numbers(labels: Sequence[Any]) -> NDArray[Any] | None:
-    """Labels as whole numbers, where they are numbers."""
+    """Labels as numbers, where they are or say numbers."""
+    if not any(isinstance(label, str) for label in labels):
+        return as_labels(labels, "labels")
     try:
         numbers = np.array([float(label) for label in labels])
     except (TypeError, ValueError):

@@ -37,10 +37,6 @@ class FrequencyWarning(InputWarning):
     """Training frequencies are unknown or guessed."""
 
 
-class ProbabilityWarning(InputWarning):
-    """Scores that were declared logits look like probabilities."""
-
-
 def _silent() -> None:
     pass
 
@@ -212,8 +208,6 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
                 "multipliers act on logits only; with probabilities use {argument}.", argument="parameters", value="l"
             )
         classes, scores, labels = self._align(X, y)
-        if self.scores == "logits":
-            _warn_if_probabilities(scores)
         counts = classes.align(class_counts, "class_counts")
         counts = None if counts is None else check_counts(counts, len(classes))
         problem = self._pose(to_logits(scores, self.scores, self.floor), labels, classes, counts, sample_weight)
@@ -281,7 +275,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             raise InputError(f"y holds 1 class only ({distinct.pop()!r}); tuning needs samples of two or more.")
         named = columns if self.classes is None else None
         classes = Classes.found(labels, given.shape[1], given=self.classes, columns=named)
-        arranged = given if columns is None else np.asarray(classes.arrange(X, "X"))
+        arranged = given if columns is None else np.asarray(classes.arrange(X, "X", strict=False))
         encoded = classes.encode(labels)
         if len(encoded) != len(arranged):
             raise InputError(f"y has {len(encoded)} labels for {len(arranged)} samples; give one label per sample.")
@@ -369,21 +363,6 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             validation=self.validation_,
             data={"digest": data_digest(given, problem.y), "n_samples": problem.n_samples},
             seed=self.random_state,
-        )
-
-
-def _warn_if_probabilities(scores: NDArray[Any]) -> None:
-    """Rows within [0, 1] that sum to 1 are hardly logits."""
-    head = scores[:1000].astype(np.float64)
-    if head.min() >= 0 and np.allclose(head.sum(axis=1), 1, atol=1e-3):
-        warnings.warn(
-            ProbabilityWarning(
-                "the rows of the scores sum to 1, as probabilities do, and are taken for logits; give {argument} if "
-                "they are probabilities.",
-                argument="scores",
-                value="proba",
-            ),
-            stacklevel=3,
         )
 
 

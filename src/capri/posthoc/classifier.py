@@ -33,7 +33,7 @@ from sklearn.utils.validation import (
     has_fit_parameter,
 )
 
-from capri._checks import InputError
+from capri._checks import InputError, InputWarning
 from capri.attributes import Attributes
 from capri.constraints import ConstraintLike
 from capri.dictionary import BASIS, BasisFunction, Scaling
@@ -244,6 +244,13 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
             return process_routing(self, "fit", **given, **params)
         _raise_for_params(params, self, "fit", allow=["groups"])
         weighted = weight is not None and has_fit_parameter(self.estimator, "sample_weight")
+        if weight is not None and not weighted:
+            warnings.warn(
+                f"{type(self.estimator).__name__}.fit takes no sample_weight: the weights count in tuning, not in the "
+                "model. Enable scikit-learn's metadata routing to send them through a pipeline.",
+                InputWarning,
+                stacklevel=3,
+            )
         groups = {"groups": params["groups"]} if params.get("groups") is not None else {}
         return Bunch(estimator=Bunch(fit={"sample_weight": weight} if weighted else {}), splitter=Bunch(split=groups))
 
