@@ -1,4 +1,4 @@
-"""Class errors, which most objectives are functions of, and the confusion matrix, which the others are functions of.
+"""Class errors and the confusion matrix: what objectives are functions of.
 
     Err_k = P[ŷ ≠ y | y = k]                                                   (Problem Setup)
 

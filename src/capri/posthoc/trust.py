@@ -1,4 +1,4 @@
-"""Trust: what tuning bought on validation, how sure that is, and where the data are too thin to say."""
+"""Trust: what tuning gained on validation, how sure that is, and where the data are too thin to say."""
 
 from __future__ import annotations
 
