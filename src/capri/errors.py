@@ -1,4 +1,4 @@
-"""Class errors: the only thing an objective sees.
+"""Class errors and the confusion matrix: what objectives are functions of.
 
     Err_k = P[ŷ ≠ y | y = k]                                                   (Problem Setup)
 

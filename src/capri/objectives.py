@@ -1,4 +1,4 @@
-"""Objectives: one number to lower, made of class errors.
+"""Objectives: one number to lower, made of class errors or of the confusion matrix.
 
 Objectives go by name (``"cvar:0.2"``, ``"0.5*balanced+0.5*sdev"``), as objects (``cvar(0.2)``), as any function of the
 class errors, or as metrics and scorers of scikit-learn (``balanced_accuracy_score``, ``get_scorer("f1_macro")``). An

@@ -1,7 +1,7 @@
 """The policy: the artefact that leaves the laboratory.
 
 It holds what was tuned (the strategy and the W behind it), for which side (decisions, or a loss), on what (classes,
-attributes, a digest of the data), to what (objective, constraints) and what it bought on validation. On disk it is JSON
+attributes, a digest of the data), to what (objective, constraints) and what it gained on validation. On disk it is JSON
 with a schema version and a digest of its own content: loading checks everything and executes nothing; saving is atomic.
 """
 
