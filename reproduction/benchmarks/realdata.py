@@ -5,8 +5,8 @@
 
 Two sets of features come from the data folder named by CAPRI_SHARED (default: ../shared beside the project).
 
-Sets that leave 20 samples per class or fewer to test on are not here (KEEL's led7digit and movement_libras), nor those that
-are part of another one (scikit-learn's digits are in optdigits).
+Sets that leave 20 samples per class or fewer to test on are not here (KEEL's led7digit and movement_libras), nor those
+that are part of another one (scikit-learn's digits are in optdigits).
 """
 
 from __future__ import annotations

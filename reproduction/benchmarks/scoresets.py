@@ -45,6 +45,7 @@ from capri.study import Split, Spread
 CACHE = Path(os.environ.get("CAPRI_SCORESETS", Path.home() / ".cache" / "capri-scoresets"))
 RECIPE = 1  # of data, division and models: raise it when one changes, so that scores of the old one are left aside
 SIZES = (2, 5, 10, 20, 50, None)  # validation samples per class to compare at; None is all
+Shares = Literal["natural", "balanced"]
 
 #: Sets to choose on, with their models. The halves have the same kinds of models, equally often, the same median
 #: number of classes (10), and long tails drawn and natural.
@@ -155,10 +156,14 @@ class ScoreSet:
     class_names: np.ndarray
     kind: ScoreKind
 
-    @property
-    def train_shares(self) -> np.ndarray:
-        """(K,), the shares of the world that the model was trained for."""
-        return self.train_counts / self.train_counts.sum()
+    def shares(self, which: Shares) -> np.ndarray:
+        """(K,): equal ones, or those of the training set, which stand for the world."""
+        weight = self.train_counts if which == "natural" else np.ones(len(self.train_counts))
+        return weight / weight.sum()
+
+    def available(self, which: Shares) -> float:
+        """How many samples the pool can give in these shares."""
+        return (np.bincount(self.pool_y) / self.shares(which)).min()
 
     @property
     def test_weight(self) -> np.ndarray:
@@ -168,7 +173,7 @@ class ScoreSet:
         ``evaluate(s.test_y, predictions, K, ["plain", "macro_f1"], sample_weight=s.test_weight)`` is what the world
         would see.
         """
-        return (self.train_shares / np.bincount(self.test_y) * len(self.test_y))[self.test_y]
+        return (self.shares("natural") / np.bincount(self.test_y) * len(self.test_y))[self.test_y]
 
     def save(self, path: Path) -> None:
         content = io.BytesIO()
@@ -178,7 +183,7 @@ class ScoreSet:
     @classmethod
     def read(cls, path: Path) -> ScoreSet:
         with np.load(path, allow_pickle=False) as pack:
-            return cls(**{name: pack[name] if pack[name].ndim else str(pack[name]) for name in pack.files})
+            return cls(**{name: value if value.ndim else str(value) for name, value in pack.items()})
 
 
 def cache_path(name: str, model: str, seed: int) -> Path:
@@ -206,7 +211,7 @@ def score_set(name: str, model: str, seed: int) -> ScoreSet:
 
 def draw(
     scores: ScoreSet,
-    shares: Literal["natural", "balanced"],
+    shares: Shares,
     per_class: int | None = None,
     seed: int = 0,
     *,
@@ -219,9 +224,8 @@ def draw(
     With `every_class`, numbers are rounded, to 1 at least; of one seed, larger sets then contain the smaller ones.
     Without, they are random, as in a sample of the world, and a class may be absent: the split says to ignore it.
     """
-    pool = np.bincount(scores.pool_y)
-    share = scores.train_shares if shares == "natural" else np.full(len(pool), 1 / len(pool))
-    total = min(np.inf if per_class is None else per_class * len(pool), (pool / share).min())
+    pool, share = np.bincount(scores.pool_y), scores.shares(shares)
+    total = min(np.inf if per_class is None else per_class * len(pool), scores.available(shares))
     if every_class:
         sizes = np.maximum(np.rint(total * share), 1).astype(int)
     else:
@@ -258,22 +262,25 @@ def make(seeds: int) -> None:
         print(f"{i}/{len(tasks)}", *task, said, flush=True)
 
 
+COLUMNS = ("set", "half", "K", "training", "imbalance", "validation", "test", "model", "balanced error, %", "seeds")
+
+
+def row(name: str, model: str) -> tuple[object, ...]:
+    """Sizes in seed 0, validation (the most that a balanced and a natural set can have) and test per class; errors."""
+    seeds = len(list(cache_path(name, model, 0).parent.glob(f"{name}-{model}-*.npz")))
+    found = [score_set(name, model, seed) for seed in range(seeds)]
+    n, test = found[0].train_counts, np.bincount(found[0].test_y)
+    balanced, natural = (round(found[0].available(which) / len(n)) for which in ("balanced", "natural"))
+    errors = [evaluate(s.test_y, s.test_scores.argmax(axis=1), len(n))["balanced"] for s in found]
+    sizes = (len(n), n.sum(), round(n.max() / n.min()), f"{balanced}, {natural}", f"{test.min()}–{test.max()}")
+    return (name, "develop" if name in DEVELOP else "report", *sizes, model, Spread.of(errors).text(), seeds)
+
+
 def show() -> None:
-    """A row for each set and model that has scores: sizes of its first seed, errors over all of its seeds."""
-    print("| set | half | K | training | imbalance | pool per class | test per class | model | error, % | seeds |")
-    print("|" + " --- |" * 10)
-    for name, model in [(name, model) for name, models in ALL.items() for model in models]:
-        paths = sorted(cache_path(name, model, 0).parent.glob(f"{name}-{model}-*.npz"))
-        if not paths:
-            continue
-        found = [ScoreSet.read(path) for path in paths]
-        first = found[0]
-        n = first.train_counts
-        pool, test = (f"{c.min()}–{c.max()}" for c in map(np.bincount, (first.pool_y, first.test_y)))
-        errors = [evaluate(s.test_y, s.test_scores.argmax(axis=1), len(n), ["balanced"])["balanced"] for s in found]
-        half = "develop" if name in DEVELOP else "report"
-        cells = (name, half, len(n), n.sum(), f"{n.max() / n.min():.0f}", pool, test, model, Spread.of(errors).text())
-        print("|", " | ".join(map(str, cells)), "|", len(found), "|")
+    """A table in Markdown of what has scores."""
+    known = [(name, model) for name, models in ALL.items() for model in models if cache_path(name, model, 0).exists()]
+    for cells in (COLUMNS, ["---"] * len(COLUMNS), *(row(*pair) for pair in known)):
+        print("|", " | ".join(map(str, cells)), "|")
 
 
 def main() -> None:
