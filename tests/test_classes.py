@@ -112,6 +112,14 @@ class TestAlign:
             self.classes.arrange(frame.rename(columns={"dog": "wolf"}))
 
 
+def test_numbered_columns_are_positions_unless_the_classes_are_others_of_these_numbers(rng):
+    frame = pd.DataFrame(rng.normal(size=(4, 3)))
+    np.testing.assert_array_equal(Classes.of([0, 1, 2]).arrange(frame), frame)
+    np.testing.assert_array_equal(Classes.of(["a", "b", "c"]).arrange(frame), frame)
+    with pytest.raises(InputError, match="is a number a position or a class"):
+        Classes.of([2, 1, 0]).arrange(frame)
+
+
 def test_column_names_are_names_not_numbers():
     assert column_names(np.zeros((1, 2))) is None
     assert column_names(pd.DataFrame([[1, 2]])) is None

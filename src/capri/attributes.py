@@ -103,7 +103,8 @@ def estimate_noise(y: ArrayLike, probabilities: ArrayLike) -> Vector:
     try:
         from cleanlab.count import compute_confident_joint, estimate_latent
     except ImportError:
-        raise ImportError('estimating label noise needs cleanlab: pip install "capriors[noise]"') from None
+        message = 'estimating label noise needs cleanlab: pip install "capriors[noise]"'
+        raise ModuleNotFoundError(message, name="cleanlab") from None
     p = check_scores(probabilities, "probabilities").astype(np.float64)
     labels = check_labels(y, p.shape[1], len(p))
     joint = compute_confident_joint(labels=labels, pred_probs=p)
@@ -281,18 +282,26 @@ def _rate(name: str, high: float | None = 1.0) -> Callable[[ArrayLike], Vector]:
     return lambda column: check_vector(column, name, low=0, high=high)
 
 
+CLASS = "class"  # the column of a table that names the class of each row
+
+
 def own_columns(given: Any, classes: Classes) -> dict[str, ArrayLike]:
     """Columns that a user gives, in the order of the classes: an `Attributes` table, a DataFrame with a row per class,
     or a mapping from names to columns, each of which may carry labels of its own."""
     if given is None:
         return {}
     if isinstance(given, Attributes):
+        if given.n_classes != len(classes):
+            raise InputError(f"class_attributes has {given.n_classes} rows for {len(classes)} classes; give one each.")
         numbered = given.class_names == check_names(None, given.n_classes)
         rows = None if numbered else classes.positions(given.class_names, "class_attributes")
         return {name: given[name] if rows is None else given[name][rows] for name in given.names}
-    if isinstance(given, Mapping) or column_names(given) is not None:
-        names = list(given) if isinstance(given, Mapping) else list(given.columns)
-        return {str(name): classes.align(given[name], f"class_attributes[{name!r}]") for name in names}
+    table = not isinstance(given, Mapping)
+    if not table or column_names(given) is not None:
+        if table and CLASS in given.columns:
+            given = given.set_index(CLASS)
+        columns = {str(name): classes.align(given[name], f"class_attributes[{name!r}]") for name in given}
+        return {name: check_vector(c, f"class_attributes[{name!r}]", len(classes)) for name, c in columns.items()}
     raise InputError(
         f"class_attributes is {short(given)}; give a mapping from names to columns, a DataFrame or an Attributes table."
     )

@@ -26,6 +26,7 @@ from capri._checks import (
 )
 
 Absent = Literal["error", "ignore"]
+THIN = 5  # with fewer samples than this, the error of a class is a rough guess
 
 
 def predict(scores: ArrayLike) -> Ints:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -54,20 +54,39 @@ class Objective:
 
     def on(self, context: ClassContext) -> Evaluator:
         """The objective on these classes: a function of the errors of those that have samples, or of all confusions."""
-        evaluator = self.build(context)
-        return evaluator if isinstance(evaluator, ConfusionEvaluator) else self.build(context.present())
+        evaluator, present = self.build(context), context.present()
+        return evaluator if present is context or isinstance(evaluator, ConfusionEvaluator) else self.build(present)
 
     def __add__(self, other: Objective) -> Objective:
-        return Objective(f"{self.name}+{other.name}", lambda c: add(self.on(c), other.on(c)))
+        return Objective(f"{self.name}+{other.name}", partial(_sum, self, other))
 
     def __rmul__(self, factor: float) -> Objective:
         if not math.isfinite(factor):
             raise InputError(f"objective {self.name!r} times {factor}: the factor must be a finite number.")
         name = "+".join(f"{shortest(factor)}*{term}" for term in _PLUS.split(self.name))
-        return Objective(name, lambda c: scale(float(factor), self.on(c)))
+        return Objective(name, partial(_multiple, float(factor), self))
 
     def __str__(self) -> str:
         return self.name
+
+
+# What objectives are built by. Functions of the module, so that an objective can be pickled as its parts can.
+
+
+def _sum(first: Objective, second: Objective, context: ClassContext) -> Evaluator:
+    return add(first.on(context), second.on(context))
+
+
+def _multiple(factor: float, objective: Objective, context: ClassContext) -> Evaluator:
+    return scale(factor, objective.on(context))
+
+
+def _of_errors(function: Callable[[Vector], float], _: ClassContext) -> Evaluator:
+    return ErrorFunction(function)
+
+
+def _of_confusions(function: Callable[[NDArray[np.float64]], float], _: ClassContext) -> Evaluator:
+    return ConfusionFunction(function)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -142,18 +161,18 @@ def _construct(name: str, *args: Any) -> Objective:
     if len(args) != (entry.parameter is not None):
         wants = f"a parameter, as in '{_label(name, entry.parameter)}'" if entry.parameter else "no parameter"
         raise InputError(f"objective {name!r} takes {wants}; got {args or 'none'}.")
-    label = _label(name, args[0]) if args else name
+    return Objective(_label(name, args[0]) if args else name, partial(_registered, name, args))
 
-    def build(context: ClassContext) -> Evaluator:
-        if entry.on == "classes":
-            form = entry.make(context, *args)
-            if not isinstance(form, Evaluator):
-                raise InputError(f"objective {name!r} on classes must return a form; got {type(form).__name__}.")
-            return form
-        wrap = ErrorFunction if entry.on == "errors" else ConfusionFunction
-        return wrap(lambda x: entry.make(x, *args))
 
-    return Objective(label, build)
+def _registered(name: str, args: tuple[Any, ...], context: ClassContext) -> Evaluator:
+    entry = _REGISTRY[name]
+    if entry.on == "classes":
+        form = entry.make(context, *args)
+        if not isinstance(form, Evaluator):
+            raise InputError(f"objective {name!r} on classes must return a form; got {type(form).__name__}.")
+        return form
+    wrap = ErrorFunction if entry.on == "errors" else ConfusionFunction
+    return wrap(lambda x: entry.make(x, *args))
 
 
 ObjectiveLike: TypeAlias = str | Objective | Callable[..., float]
@@ -179,7 +198,8 @@ def as_objective(objective: ObjectiveLike) -> Objective:
     if callable(objective):
         if (metric := as_metric(objective)) is not None:
             return _from_metric(metric)
-        return Objective(getattr(objective, "__name__", "custom"), lambda _: ErrorFunction(objective))
+        name = str(getattr(objective, "__name__", "custom"))
+        return Objective(f"own {name}" if name in _REGISTRY else name, partial(_of_errors, objective))
     if not isinstance(objective, str):
         raise InputError(f"objective is {objective!r}; give a name such as 'balanced' or 'cvar:0.2', or a function.")
     return reduce(operator.add, map(_parse_term, _PLUS.split(objective)))
@@ -199,13 +219,12 @@ _OURS = {
 
 def _from_metric(metric: Metric) -> Objective:
     theirs = str(getattr(metric.function, "__module__", "")).startswith("sklearn.metrics.")
-    ours = _OURS.get(metric.name) if theirs else None
+    return Objective(metric.name, partial(_of_metric, metric, _OURS.get(metric.name) if theirs else None))
 
-    def build(context: ClassContext) -> Evaluator:
-        # An absent class that is predicted counts in theirs.
-        return _construct(ours).build(context) if ours and context.shares.all() else metric.on(context)
 
-    return Objective(metric.name, build)
+def _of_metric(metric: Metric, ours: str | None, context: ClassContext) -> Evaluator:
+    # An absent class that is predicted counts in theirs.
+    return _construct(ours).build(context) if ours and context.shares.all() else metric.on(context)
 
 
 def _parse_term(text: str) -> Objective:
@@ -406,16 +425,16 @@ def expected_cost(costs: ArrayLike) -> Objective:
     matrix = np.asarray(costs, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
         raise InputError(f"costs must be a finite square matrix, one row per true class; got shape {matrix.shape}.")
+    return Objective("cost", partial(_cost, matrix))
 
-    def build(classes: ClassContext) -> ConfusionForm:
-        k = classes.n_classes
-        if len(matrix) != k:
-            raise InputError(f"costs is {matrix.shape} for {k} classes; give one row and column per class.")
-        return ConfusionForm(matrix / classes.total, np.zeros(k))
 
-    return Objective("cost", build)
+def _cost(matrix: NDArray[np.float64], classes: ClassContext) -> ConfusionForm:
+    k = classes.n_classes
+    if len(matrix) != k:
+        raise InputError(f"costs is {matrix.shape} for {k} classes; give one row and column per class.")
+    return ConfusionForm(matrix / classes.total, np.zeros(k))
 
 
 def confusion_objective(function: Callable[[NDArray[np.float64]], float], name: str | None = None) -> Objective:
     """An objective from any function of the confusion matrix (rows are true classes), to be lowered."""
-    return Objective(name or str(getattr(function, "__name__", "custom")), lambda _: ConfusionFunction(function))
+    return Objective(name or str(getattr(function, "__name__", "custom")), partial(_of_confusions, function))

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capri._checks import InputError, check_vector, short
+from capri.attributes import CLASS
 from capri.classes import Classes
 from capri.cli.tables import ARCHIVES, TABLES, Archive, Table, is_table, open_archive, open_table
 
@@ -26,7 +27,7 @@ KEYS = {
     "--weights": ("weights", "weight"),
     "--groups": ("groups", "group"),
 }
-CLASS_COLUMN = "class"
+CLASS_COLUMN = CLASS
 LISTS, JSON = ".txt", ".json"
 
 

@@ -7,13 +7,13 @@ import warnings
 import numpy as np
 from numpy.typing import NDArray
 
+from capri.errors import THIN
 from capri.evaluation import STANDARD, evaluate_confusion
 from capri.forms import on_confusion
 from capri.policy import Validation
 from capri.posthoc.adjustment import Adjustment, Vector
 from capri.posthoc.problem import Problem, tally_confusion
 
-THIN = 5  # fewer validation samples than this per class are worth a warning
 DEGENERATE = 0.5  # so is predicting fewer than this share of the classes that were predicted before
 
 

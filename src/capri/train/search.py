@@ -30,14 +30,12 @@ from capri.bilevel.strategy_map import Dictionaries, StrategyMap, StrategyTensor
 from capri.data.batches import Batch
 from capri.data.modules import SplitsDataModule
 from capri.data.splits import Splits
-from capri.errors import Absent
+from capri.errors import THIN, Absent
 from capri.train.artefacts import last_layer_norms
 from capri.train.experiment import module_settings
 from capri.train.module import Classifier
 from capri.train.search_config import PLAIN, SearchConfig, SearchRun
 from capri.train.trajectory import Trajectory
-
-THIN = 5  # validation samples of a class below which its measured error says little
 
 
 class ThinValidationWarning(UserWarning):
