@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capri import demo, study
-from capri._checks import InputError
+from capri import InputError, demo, study
 from capri.study import Split
 from capri_paper import resolved
 from capri_paper.exhibits import Size

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from capri import dictionary, packs
-from capri._provenance import data_digest
+from capri.extension import data_digest
 from capri.train.config import Config, resolve
 from capri.train.search_config import SearchRun, resolve_search
 from capri.train.settings import build, merge, parse_assignments

@@ -21,9 +21,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from capri._checks import InputError
-from capri._files import write_atomically
-from capri._provenance import commit, versions
+from capri import InputError
+from capri.extension import commit, versions, write_atomically
 
 Result: TypeAlias = dict[str, Any]
 

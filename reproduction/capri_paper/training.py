@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from capri._checks import InputError
+from capri import InputError
 from capri.evaluation import evaluate
 from capri.train.config import Config
 from capri.train.settings import build, differences

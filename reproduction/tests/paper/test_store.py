@@ -5,7 +5,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from capri._checks import InputError
+from capri import InputError
 from capri_paper import store as module
 from capri_paper.runner import run
 from capri_paper.store import Store, Unit
