@@ -32,11 +32,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capri._checks import InputError
-from capri._files import write_atomically
+from capri import InputError
 from capri.cli.progress import progress
 from capri.data import Part, exponential_counts
 from capri.data.cifar import load_cifar
+from capri.extension import write_atomically
 
 Arrays = dict[str, NDArray[Any]]
 Floats = NDArray[np.float32]

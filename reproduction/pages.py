@@ -28,7 +28,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from capri.cli import _app as app
+from capri.cli import commands
 from capri_paper.cli import exhibits
 from capri_paper.exhibits import Only
 from capri_paper.store import Store
@@ -42,7 +42,7 @@ DRAWN = ROOT / "docs" / "figures" / "drawn.json"
 
 def printed(command: str) -> str:
     """What a command of capri prints."""
-    result = CliRunner().invoke(app, shlex.split(command))
+    result = CliRunner().invoke(commands, shlex.split(command))
     if result.exit_code:
         raise SystemExit(f"capri {command}: {result.output}{result.exception}")
     return result.stdout.strip()

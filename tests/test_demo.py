@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import capri
 from capri import Strategy, demo, packs
 from capri.__main__ import main
-from capri.cli import _app
+from capri.cli import commands
 from capri.cli.demo import differences, markdown, table
 from capri.study import Study
 
@@ -75,7 +75,7 @@ def test_weights_are_known_to_those_who_tune_for_the_weighted_error(splits):
 class TestCommand:
     def test_prints_a_table_and_leaves_it_with_a_picture(self, tmp_path):
         done = CliRunner().invoke(
-            _app,
+            commands,
             ["demo", "--data", "digits", "--splits", "2", "--jobs", "2", "--out", str(tmp_path)],
             env={"COLUMNS": "80"},
         )
@@ -109,7 +109,7 @@ class TestCommand:
 
         monkeypatch.setitem(demo.METHODS, "half way", half)
         done = CliRunner().invoke(
-            _app,
+            commands,
             ["demo", "--data", "digits", "--splits", "1", "--jobs", "1", "--out", str(tmp_path)],
             env={"COLUMNS": "200"},
         )

@@ -38,3 +38,10 @@ def test_cited_code_exists(cited):
 def test_every_row_cites_a_test():
     rows = [line for line in EQUATIONS.splitlines() if re.match(r"\| (?!paper|the paper|---)", line)]
     assert all("test_" in row for row in rows)
+
+
+def test_files_of_tests_that_pages_cite_exist():
+    text = "".join(page.read_text(encoding="utf-8") for page in (TESTS.parent / "docs").glob("*.md"))
+    cited = set(re.findall(r"`([\w/]*tests/[\w/]+\.py)`", text))
+    assert {name for name in cited if not (TESTS.parent / name).is_file()} == set()
+    assert cited

@@ -11,7 +11,7 @@ import capri
 
 HEAVY = ("torch", "numba", "matplotlib", "pandas", "sklearn", "scipy", "cleanlab", "typer")
 CORE = ("_checks", "_files", "_provenance", "attributes", "classes", "constraints", "demo", "dictionary", "errors")
-CORE += ("evaluation", "forms", "metrics", "objectives", "policy", "sampling", "strategy", "study")
+CORE += ("evaluation", "extension", "forms", "metrics", "objectives", "policy", "sampling", "strategy", "study")
 
 
 @pytest.mark.parametrize("statement", ["import capri", *(f"import capri.{name}" for name in CORE)])

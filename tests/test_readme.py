@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import capri
 import capri.packs
-from capri.cli import _app
+from capri.cli import commands
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -31,10 +31,10 @@ def test_the_quickstart_in_python_and_on_the_command_line(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     page = ROOT / "docs" / "quickstart.md"
     assert doctest.testfile(str(page), module_relative=False).failed == 0
-    commands = re.findall(r"^    capri (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(commands) == 3
-    for command in commands:
-        done = CliRunner().invoke(_app, shlex.split(command))
+    typed = re.findall(r"^    capri (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(typed) == 3
+    for command in typed:
+        done = CliRunner().invoke(commands, shlex.split(command))
         assert done.exit_code == 0, done.output
     predicted = (tmp_path / "predictions.csv").read_text(encoding="utf-8").splitlines()
     assert len(predicted) == 1 + 5000
@@ -50,7 +50,7 @@ def test_objectives_of_the_table_exist_and_none_is_missing():
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_parse(command):
     _, name, *arguments = shlex.split(command)
-    registered = {info.name or info.callback.__name__: info.callback for info in _app.registered_commands}
+    registered = {info.name or info.callback.__name__: info.callback for info in commands.registered_commands}
     options = {"o": "output"} | {option: option for option in registered[name].__annotations__}
     used = {word.lstrip("-").replace("-", "_") for word in arguments if word.startswith("-")}
     assert used <= set(options)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from capri import InputError, LogitAdjuster, Strategy, evaluate, study
-from capri.study import METHODS, SETTINGS, Split, Spread, Study, hold_out, judge, possible_methods
+from capri.study import METHODS, SETTINGS, Split, Spread, Study, hold_out, judge, possible_methods, tuned
 
 NAMES = ("cat", "dog", "lynx")
 COUNTS = np.array([900.0, 90.0, 10.0])
@@ -85,6 +85,12 @@ class TestMethods:
         assert outcome.validation == pytest.approx(adjuster.validation_.after["balanced"])
         expected = evaluate(split.test_y, adjuster.predict(split.test_scores), 3, ["balanced"])
         assert outcome.test == pytest.approx(expected)
+
+    def test_settings_stand_above_what_the_split_says(self, split):
+        given = tuned(method="la", objective="cvar:0.34", random_state=split.seed + 1)(split, "balanced")
+        same, other = (METHODS["la"](split, objective) for objective in ("cvar:0.34", "balanced"))
+        np.testing.assert_array_equal(given.l, same.l)
+        assert (given.l != other.l).any()
 
     def test_probabilities_are_tuned_as_such(self, split):
         def proba(scores):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from capri._checks import InputError
+from capri import InputError
 from capri_paper.exhibits import Exhibit, Only, Plot, Size, Table
 from capri_paper.store import Store
 
@@ -180,8 +180,8 @@ def _exhibit(name: str, changes: list[str]) -> Exhibit:
     exhibit = found[name]
     if not changes:
         return exhibit
-    if not isinstance(exhibit, Table) or name == "objectives":
-        raise InputError(f"--set is for tables with trained networks, and {name!r} has none of its own.")
+    if not isinstance(exhibit, Table) or not exhibit.trains:
+        raise InputError(f"--set is for tables of trained networks, and {name!r} is not one.")
     return exhibit.under(lambda unit: adapted(unit, changes))
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from capri._files import write_atomically
 from capri.data.cifar import RELEASES
+from capri.extension import write_atomically
 
 N_IMAGES = 300  # of them 50 to test on: a ResNet-32 takes a second for so many
 

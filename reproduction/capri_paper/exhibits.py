@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from capri._checks import InputError
+from capri import InputError
 from capri_paper import reference
 from capri_paper.store import Result, Store, Unit
 
@@ -60,7 +60,7 @@ class Table:
     """rows: id to title; columns: id to (title, data); data: id to title. cell: None where nothing can be run.
 
     beside: rows of ours that stand beside a row of the paper under another name. beyond: title of a table that the
-    paper does not have.
+    paper does not have. trains: whether networks are trained for it, whose settings may be changed.
     """
 
     name: str
@@ -71,6 +71,7 @@ class Table:
     beside: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
     beyond: str = ""
+    trains: bool = True
 
     @property
     def title(self) -> str:

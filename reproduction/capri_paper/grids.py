@@ -55,7 +55,7 @@ class Block:
 
     @property
     def run(self) -> bool:
-        """Whether anything was."""
+        """Whether any of it has been run."""
         return any(len(e.values) for _, entries in self.rows for e in entries)
 
     @property

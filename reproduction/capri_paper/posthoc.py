@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capri import demo, study
-from capri._checks import InputError
+from capri import InputError, demo, study
 from capri.study import Split
 from capri_paper import resolved
 from capri_paper.exhibits import Size
@@ -35,15 +34,14 @@ METHODS: Mapping[str, Mapping[str, Any] | None] = {
 def posthoc(
     scores: str, seed: int, size: Size, method: str, objective: str, parameters: str = "l", constraint: str = ""
 ) -> Unit:
-    """One method for one objective on one split."""
+    """One method for one objective on one split, in terms of the estimator that tunes; None tunes nothing."""
     source = "digits" if size == "smoke" else scores
     draws = DRAWS if objective == "weighted" else 1
     constraints = (constraint,) if constraint else None
     given = METHODS[method]
     tuner = given and resolved.tuner(objective, **given, parameters=parameters, constraints=constraints)
-    settings = {"scores": source, "digest": resolved.scores(source), "split": seed, "method": method,
-                "objective": objective, "parameters": parameters, "constraints": constraints, "draws": draws,
-                "tuner": tuner}  # fmt: skip
+    settings = {"scores": source, "digest": resolved.scores(source), "split": seed, "objective": objective,
+                "draws": draws, "tuner": tuner}  # fmt: skip
     return Unit("posthoc", settings, f"{source}-{method}-{parameters}-{objective}-split{seed}")
 
 
@@ -75,9 +73,8 @@ def _draws(split: Split, s: Mapping[str, Any]) -> list[NDArray[np.float64] | Non
 
 
 def _one(split: Split, s: Mapping[str, Any], weights: NDArray[np.float64] | None) -> Result:
-    known, given = replace(split, weights=weights), METHODS[s["method"]]
-    how = {"parameters": s["parameters"], "constraints": s["constraints"]}
-    method = study.METHODS["unadjusted"] if given is None else study.tuned(**given, **how)
+    known, tuner = replace(split, weights=weights), s["tuner"]
+    method = study.unadjusted if tuner is None else study.tuned(**tuner["parameters"])
     chosen, trained = (
         study.judge(known, s["objective"], m, beside=("plain", "balanced", "sdev")) for m in (method, study.unadjusted)
     )

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 from capri import dictionary, packs
-from capri._provenance import data_digest
+from capri.extension import data_digest
 from capri.train.config import Config, resolve
 from capri.train.search_config import SearchRun, resolve_search
 from capri.train.settings import build, merge, parse_assignments
 
 DIGITS = "digits"  # the folder of data that come from scikit-learn and lie with the results
+ELSEWHERE = ("classes", "weights", "groups", "bootstrap")  # of the data, and of an interval that no table shows
 
 
 @cache
@@ -45,11 +47,12 @@ def _anywhere(config: Config) -> Mapping[str, Any]:
 
 @cache
 def tuner(objective: str, **given: Any) -> Mapping[str, Any]:
-    """Post-hoc tuning: `LogitAdjuster`'s parameters, and the constants that decide what its method answers."""
+    """Post-hoc tuning: the parameters of the `LogitAdjuster` that runs, and the constants that decide its answer."""
     from capri.posthoc import LogitAdjuster
 
     parameters = LogitAdjuster(objective, **given).get_params()
-    del parameters["bootstrap"]  # of an interval, which no table shows
+    for name in ELSEWHERE:
+        del parameters[name]
     return {"parameters": parameters, "constants": _tuning_constants(parameters)}
 
 
@@ -59,21 +62,31 @@ def _tuning_constants(given: Mapping[str, Any]) -> dict[str, Any]:
 
     method, parameters = given["method"], given["parameters"]
     pools = method == "cap" and parameters == "l" and given["pooling"] is not None
-    found: dict[str, Any] = {"TOLERANCE": problem.TOLERANCE, "RESOLUTION": line.RESOLUTION}
+    found = _constants(problem, "TOLERANCE", "ROUNDING") | _constants(line, "RESOLUTION")
     if given["constraints"] is None:
-        found |= {"SPREAD_GUARD": adjuster.SPREAD_GUARD}
+        found |= _constants(adjuster, "SPREAD_GUARD")
     if method == "cap":
         found |= dictionary_constants()
+    if method in ("cap", "plain"):
+        found |= _constants(search, "DIRECTIONS")
+    if method == "plain":
+        found |= _constants(methods, "FREE_ROUNDS", "FREE_ITERATIONS")
+    elif method != "cdt" and not pools:
+        found |= _constants(methods, "METHOD_ROUNDS")
     if method == "plain" or pools:
-        found |= {"SHARPNESS": smooth.SHARPNESS, "HINGE": smooth.HINGE}
+        found |= _constants(smooth, "SHARPNESS", "HINGE", "MARGIN_SAMPLES", "PRECISION")
     if pools:
-        found |= {"UNIT": pooling.UNIT, "FACTORS": pooling.FACTORS, "FOLDS": pooling.FOLDS,
-                  "RESAMPLES": pooling.RESAMPLES}  # fmt: skip
+        found |= _constants(pooling, "UNIT", "FACTORS", "FOLDS", "RESAMPLES", "PRIOR_ROUNDS")
+        found |= _constants(search, "ROUNDS") | _constants(smooth, "ITERATIONS")
     if method in ("cdt", "vs"):
         found |= {"GAMMAS": methods.GAMMAS.tolist()}
     if method in ("cdt", "vs") or parameters != "l":
-        found |= {"MULTIPLIER_LIMIT": search.MULTIPLIER_LIMIT}
+        found |= _constants(search, "MULTIPLIER_LIMIT")
     return found
+
+
+def _constants(module: ModuleType, *names: str) -> dict[str, Any]:
+    return {name: getattr(module, name) for name in names}
 
 
 def dictionary_constants() -> dict[str, Any]:

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import joblib
 
-from capri._checks import InputError
+from capri import InputError
 from capri_paper.posthoc import do_posthoc
 from capri_paper.steps import do_steps
 from capri_paper.store import Store, Unit, Work

@@ -21,7 +21,7 @@ from capri_paper.posthoc import split_of
 from capri_paper.store import Result, Store, Unit
 
 Array = NDArray[np.float64]
-RATE, STEPS, SMOKE_STEPS = 0.2, 500, 20
+RATE, MOMENTUM, STEPS, SMOKE_STEPS = 0.2, 0.0, 500, 20
 
 
 def steps(scores: str, seed: int, size: Size, part: str) -> Unit:
@@ -29,7 +29,7 @@ def steps(scores: str, seed: int, size: Size, part: str) -> Unit:
     smoke = size == "smoke"
     source = "digits" if smoke else scores
     settings = {"scores": source, "digest": resolved.scores(source), "split": seed, "part": part,
-                "steps": SMOKE_STEPS if smoke else STEPS, "rate": RATE,
+                "steps": SMOKE_STEPS if smoke else STEPS, "rate": RATE, "momentum": MOMENTUM,
                 "constants": resolved.dictionary_constants()}  # fmt: skip
     return Unit("steps", settings, f"{source}-{part}-split{seed}")
 
@@ -43,8 +43,8 @@ def do_steps(unit: Unit, store: Store) -> Result:
     table = Attributes.of(freq=frequency(split.counts), diff=difficulty(errors, np.bincount(split.val_y, minlength=k)))
     D = build_dictionary(table).values
     val, test = Problem(split.val_scores, split.val_y), Problem(split.test_scores, split.test_y)
-    run = first_order(val, D, of=s["part"], steps=s["steps"] + 1, rate=s["rate"], momentum=0.0, watch=test,
-                      loss=CrossEntropy)  # fmt: skip
+    run = first_order(val, D, of=s["part"], steps=s["steps"] + 1, rate=s["rate"], momentum=s["momentum"],
+                      watch=test, loss=CrossEntropy)  # fmt: skip
     loss, error = run.history.T
     return {"step": list(range(len(loss))), "loss": loss.round(5).tolist(), "error": error.round(5).tolist()}
 

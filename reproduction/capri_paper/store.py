@@ -1,6 +1,6 @@
 """Results that are computed once, each under a key: a digest of all that decides it.
 
-    results/<kind>.jsonl                one line per result, sorted by label: settings, result, versions, commit
+    results/<kind>.jsonl                one line per result, sorted by label: result, settings, versions, commit
     results/runs/<label>-<digest>/      what else the work leaves behind, where it does (networks, logits, curves)
 
 Whoever needs a result asks the store, which reads it or does the work. So a run that was interrupted goes on where it
@@ -21,9 +21,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from capri._checks import InputError
-from capri._files import write_atomically
-from capri._provenance import commit, versions
+from capri import InputError
+from capri.extension import commit, versions, write_atomically
 
 Result: TypeAlias = dict[str, Any]
 
@@ -41,11 +40,16 @@ def key(kind: str, version: int, settings: Mapping[str, Any], needs: Iterable[st
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def checksum(kind: str, digest: str, result: Result) -> str:
+    """What a result is held to when it is read: an edited number, or one under another key, has another checksum."""
+    return hashlib.sha256(json.dumps([kind, digest, result], ensure_ascii=False).encode()).hexdigest()
+
+
 @dataclass(frozen=True, eq=False)
 class Unit:
     """A piece of work: its kind, its settings (resolved, of JSON's types), and the units that it rests on.
 
-    `label` is for people and names nothing.
+    `label` is for people: units that differ in nothing else are one, with one result and one folder.
 
     >>> Unit("posthoc", {"seed": 0, "method": "la"}) == Unit("posthoc", {"method": "la", "seed": 0}, label="LA")
     True
@@ -89,9 +93,9 @@ class Store:
         return self.root / f"{kind}.jsonl"
 
     def folder(self, unit: Unit) -> Path:
-        """Where the work may leave more."""
-        label = re.sub(r"[^\w.+-]+", "-", unit.label).strip("-")
-        return self.root / "runs" / f"{label}-{unit.digest}".lstrip("-")
+        """Where the work may leave more: the folder whose name ends in the digest, whatever label stands before it."""
+        runs, label = self.root / "runs", re.sub(r"[^\w.+-]+", "-", unit.label).strip("-")
+        return min(runs.glob(f"*{unit.digest}"), default=runs / f"{label}-{unit.digest}".lstrip("-"))
 
     def records(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
         """All that is stored of a kind, by digest."""
@@ -121,7 +125,8 @@ class Store:
 
     def _keep(self, unit: Unit, result: Result) -> None:
         """Write the record; checkpoints have served when it is there, and not before."""
-        record = {"label": unit.label, "digest": unit.digest, "result": result, "settings": unit.settings,
+        record = {"label": unit.label, "digest": unit.digest, "checksum": checksum(unit.kind, unit.digest, result),
+                  "result": result, "settings": unit.settings,
                   "needs": {need.digest: need.label for need in unit.needs}, "version": unit.version,
                   "versions": versions(), "commit": commit()}  # fmt: skip
         with self._locked(unit.kind):
@@ -158,7 +163,7 @@ def write_records(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
 def _read(path: Path, stamp: tuple[int, ...]) -> dict[str, dict[str, Any]]:
     """The records of a file by digest; `stamp` changes with the file, which is read once for all the cells of a table.
 
-    A line that was edited, mixed up or cut must not pass for a result: its digest is computed again.
+    A line that was edited, mixed up or cut must not pass for a result: its digest and its checksum are computed again.
     """
     found: dict[str, dict[str, Any]] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
@@ -168,14 +173,19 @@ def _read(path: Path, stamp: tuple[int, ...]) -> dict[str, dict[str, Any]]:
         try:
             record = json.loads(line)
             place += f" ({record['label']})"
-            stored, _ = record["digest"], record["result"]
-            digest = key(path.stem, record["version"], record["settings"], record["needs"])
+            stored, digest = record["digest"], key(path.stem, record["version"], record["settings"], record["needs"])
+            intact = record["checksum"] == checksum(path.stem, stored, record["result"])
         except (ValueError, KeyError, TypeError):
             raise InputError(f"{place} is not a stored result; delete the line, and it is computed anew.") from None
         if stored != digest:
             raise InputError(
                 f"{place}: the digest {stored} is not that of its settings, which give {digest}; the line was edited "
                 "or mixed up. Delete it, and it is computed anew."
+            )
+        if not intact:
+            raise InputError(
+                f"{place}: the checksum is not that of its result; the line was edited or mixed up. Delete it, and it "
+                "is computed anew."
             )
         if digest in found:
             raise InputError(f"{place} is there twice; delete one of the lines.")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from capri._checks import InputError
+from capri import InputError
 from capri.evaluation import evaluate
 from capri.train.config import Config
 from capri.train.settings import build, differences
@@ -216,7 +216,7 @@ def do_transfer(unit: Unit, store: Store) -> Result:
     with np.load(_file(first, store, "logits.npz")) as file:
         pack = dict(file)
     names = pack["class_names"]
-    adjuster = LogitAdjuster(**{**unit.settings["tuner"]["parameters"], "classes": list(names), "bootstrap": 1})
+    adjuster = LogitAdjuster(**unit.settings["tuner"]["parameters"], classes=list(names), bootstrap=1)
     adjuster.fit(pack["val_logits"].astype(np.float32), names[pack["val_y"]], class_counts=pack["train_counts"])
     if "run" in unit.settings:
         return _retrain(unit, store, adjuster.policy_)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capri._checks import InputError
+from capri import InputError
 from capri.data import Part, exponential_counts
 from capri.data.features import load_features
 

@@ -66,7 +66,10 @@ def test_runs_become_a_table_with_commands_and_curves(store, page):
 
 def test_the_page_has_the_markers(store, page):
     real = SCRIPT["PAGE"].read_text(encoding="utf-8")
-    assert SCRIPT["insert"](real, "table").count("table") >= 1
+    before, _, after = SCRIPT["insert"](real, "THE NEW SECTION").partition("THE NEW SECTION")
+    assert before.rstrip().endswith(SCRIPT["BEGIN"])
+    assert after.lstrip().startswith(SCRIPT["END"])
+    assert SCRIPT["HEAD"][0] not in before + after  # the old section is gone
     with pytest.raises(SystemExit, match="holds no training run on CIFAR"):
         SCRIPT["main"](store.root, page)
     store.need(train("cifar10-lt", 0, "cpu"))

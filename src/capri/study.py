@@ -107,22 +107,25 @@ def logit_adjustment(split: Split, objective: str) -> Strategy:
 
 
 def tuned(**settings: Any) -> Method:
-    """Tuned on the validation scores for the objective; settings of `LogitAdjuster`."""
+    """Tuned on the validation scores for the objective.
+
+    settings: of `LogitAdjuster`; what is not among them is as the split says, or by default.
+    """
 
     def method(split: Split, objective: str) -> Strategy:
         from capri.posthoc import LogitAdjuster
 
-        adjuster = LogitAdjuster(
-            objective,
-            scores=split.kind,
-            classes=split.class_names,
-            weights=split.weights,
-            groups=split.groups,
-            absent=split.absent,
-            bootstrap=0,  # the interval is not used: test samples are the judge
-            random_state=split.seed,
-            **settings,
-        )
+        known = {
+            "objective": objective,
+            "scores": split.kind,
+            "classes": split.class_names,
+            "weights": split.weights,
+            "groups": split.groups,
+            "absent": split.absent,
+            "bootstrap": 0,  # the interval is not used: test samples are the judge
+            "random_state": split.seed,
+        }
+        adjuster = LogitAdjuster(**{**known, **settings})
         labels = np.asarray(split.class_names)[split.val_y]
         return adjuster.fit(split.val_scores, labels, class_counts=split.train_counts).strategy_
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from capri.cli import _app
+from capri.cli import commands
 
 
 def train_on(root: Path, *assignments: str) -> Result:
     settings = ["data.n_classes=3", "data.image_size=32", "data.workers=0", "model.name=resnet32"]
     settings += ["trainer.max_epochs=1", "trainer.batch_size=4", "trainer.accelerator=cpu", f"data.root={root}"]
     options = [f"--set={a}" for a in (*settings, *assignments)]
-    return CliRunner().invoke(_app, ["train", "--preset", "imagenet-lt", *options, "--out", str(root / "run")])
+    return CliRunner().invoke(commands, ["train", "--preset", "imagenet-lt", *options, "--out", str(root / "run")])
 
 
 @pytest.mark.parametrize("model", ["resnet32", "resnet50"])

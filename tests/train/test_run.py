@@ -18,13 +18,13 @@ from typer.testing import CliRunner, Result
 import capri.train.checkpoints
 from capri import evaluate
 from capri._checks import AbsentClassWarning, InputError
-from capri.cli import _app
+from capri.cli import commands
 from capri.train.checkpoints import AtomicCheckpointIO, load_checkpoint
 
 
 def invoke(arguments: list[str]) -> Result:
     """The command, in this process."""
-    result = CliRunner().invoke(_app, ["train", *arguments])
+    result = CliRunner().invoke(commands, ["train", *arguments])
     assert result.exit_code == 0, result.output
     return result
 
@@ -124,10 +124,10 @@ def test_the_artefacts(tmp_path, feature_run, metrics):
 def test_a_folder_is_not_overwritten_and_settings_must_match(tmp_path, feature_run):
     out = ["--out", str(tmp_path / "run")]
     invoke([*feature_run, *out])
-    again = CliRunner().invoke(_app, ["train", *feature_run, *out])
+    again = CliRunner().invoke(commands, ["train", *feature_run, *out])
     assert again.exit_code == 2
     assert "holds a run already; go on with --resume" in again.output
-    other = CliRunner().invoke(_app, ["train", *feature_run, *out, "--resume", "--set", "optimizer.lr=3.0"])
+    other = CliRunner().invoke(commands, ["train", *feature_run, *out, "--resume", "--set", "optimizer.lr=3.0"])
     assert other.exit_code == 2
     assert "started with other settings: optimizer.lr" in other.output
     summary = tmp_path / "run/summary.json"
@@ -147,7 +147,7 @@ def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path, feature_run, monke
         real(path, content)
 
     monkeypatch.setattr(capri.train.checkpoints, "write_atomically", fills_up)
-    result = CliRunner().invoke(_app, ["train", *feature_run, "--out", str(out)])
+    result = CliRunner().invoke(commands, ["train", *feature_run, "--out", str(out)])
     assert result.exit_code == 2
     assert (
         "No space left on device. The previous checkpoint is intact; make room and run with --resume" in result.output
@@ -185,7 +185,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
 
 def test_batch_normalisation_over_processes_is_for_gpus(tmp_path, feature_run):
     result = CliRunner().invoke(
-        _app, ["train", *feature_run, "--set=trainer.sync_batchnorm=true", "--out", str(tmp_path / "run")]
+        commands, ["train", *feature_run, "--set=trainer.sync_batchnorm=true", "--out", str(tmp_path / "run")]
     )
     assert result.exit_code == 2
     assert "trainer.sync_batchnorm is true and trainer.accelerator 'cpu'" in result.output
@@ -193,7 +193,7 @@ def test_batch_normalisation_over_processes_is_for_gpus(tmp_path, feature_run):
 
 def test_a_diverging_run_says_so(tmp_path, feature_run):
     arguments = [*feature_run, "--set", "optimizer.name=sgd", "--set", "optimizer.lr=1e38"]
-    result = CliRunner().invoke(_app, ["train", *arguments, "--out", str(tmp_path / "run")])
+    result = CliRunner().invoke(commands, ["train", *arguments, "--out", str(tmp_path / "run")])
     assert result.exit_code == 2
     assert "Lower optimizer.lr" in result.output
 
@@ -206,7 +206,7 @@ def test_print_config_shows_all_settings():
 
 def test_classes_without_a_validation_sample(tmp_path, feature_run):
     rare = [*feature_run, "--set=data.profile=counts", "--set=data.counts=[40, 30, 1]", "--set=data.val_fraction=0.2"]
-    refused = CliRunner().invoke(_app, ["train", *rare, "--out", str(tmp_path / "refused")])
+    refused = CliRunner().invoke(commands, ["train", *rare, "--out", str(tmp_path / "refused")])
     assert refused.exit_code == 2
     assert "class '2' has no validation sample" in refused.output
     assert "Set data.absent=ignore" in refused.output

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from capri._checks import InputError
 from capri.attributes import Attributes, difficulty, frequency
 from capri.bilevel import Dictionaries, MovingLoss, OuterObjective, OuterStep, StrategyMap, measure_classes
-from capri.cli import _app as app
+from capri.cli import commands
 from capri.policy import Policy
 from capri.train import search, search_runner
 from capri.train.checkpoints import load_checkpoint
@@ -70,7 +70,7 @@ def trajectory(out: Path) -> dict[str, np.ndarray]:
 
 def test_search_retrain_evaluate(settings, tmp_path):
     out = tmp_path / "run"
-    result = CliRunner().invoke(app, ["search", *flags(settings), "--out", str(out)])
+    result = CliRunner().invoke(commands, ["search", *flags(settings), "--out", str(out)])
     assert result.exit_code == 0, result.output
     assert "test: plain" in result.output
     assert "left 0:00:0" in result.output
@@ -104,11 +104,11 @@ def test_search_retrain_evaluate(settings, tmp_path):
 
     # the same by hand
     again = ["retrain", *flags(s for s in settings if not s.startswith("search")), "--out", str(tmp_path / "again")]
-    result = CliRunner().invoke(app, [*again, "--policy", str(out / "search/policy.json")])
+    result = CliRunner().invoke(commands, [*again, "--policy", str(out / "search/policy.json")])
     assert result.exit_code == 0, result.output
     weights = [(folder / "model.safetensors").read_bytes() for folder in (out / "retrain", tmp_path / "again")]
     assert weights[0] == weights[1]
-    result = CliRunner().invoke(app, [*again[:-1], str(tmp_path / "inverse"), "--policy",
+    result = CliRunner().invoke(commands, [*again[:-1], str(tmp_path / "inverse"), "--policy",
                                       str(out / "search/policy.json"), "--transfer", "inverse"])  # fmt: skip
     assert result.exit_code == 2
     assert "is a loss already and is taken as it is" in result.output
@@ -263,7 +263,7 @@ def test_a_search_folder_is_not_overwritten(settings, tmp_path):
 def test_an_exploding_strategy_stops_and_the_last_good_one_stays(settings, tmp_path):
     arguments = [*settings, "search.optimizer=sgd", "search.lr=50", "search.limit=4"]
     out = tmp_path / "run"
-    result = CliRunner().invoke(app, ["search", *flags(arguments), "--out", str(out)])
+    result = CliRunner().invoke(commands, ["search", *flags(arguments), "--out", str(out)])
     assert result.exit_code == 2
     assert "the strategy diverged in epoch" in result.output
     assert "search.limit is 4" in result.output
@@ -348,7 +348,7 @@ def test_the_validation_stream_shows_every_sample(settings):
 
 
 def test_settings_are_printed():
-    result = CliRunner().invoke(app, ["search", "--print-config", "--preset", "paper"])
+    result = CliRunner().invoke(commands, ["search", "--print-config", "--preset", "paper"])
     assert result.exit_code == 0
     assert "[search]" in result.output
     assert "warmup_epochs = 120" in result.output

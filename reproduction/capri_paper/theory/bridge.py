@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 from scipy.special import log_expit
 
-from capri._checks import InputError
+from capri import InputError
 from capri_paper.theory._numerics import Array
 
 

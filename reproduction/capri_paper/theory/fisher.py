@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import Floats, check_scores, check_vector
+from capri.extension import Floats, check_scores, check_vector
 from capri_paper.theory._numerics import Array
 
 

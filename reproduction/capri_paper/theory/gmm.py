@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
-from capri._checks import InputError
+from capri import InputError
 from capri_paper.theory._numerics import Array, Bools, inverse_log_psi1, log_psi1, rising_root
 from capri_paper.theory.slab import ClassErrors, Slab, delta_of
 

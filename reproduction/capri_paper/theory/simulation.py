@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 
-from capri._checks import InputError
+from capri import InputError
 from capri_paper.theory._numerics import Array
 from capri_paper.theory.gmm import check_settings
 from capri_paper.theory.slab import Slab

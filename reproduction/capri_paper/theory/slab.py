@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from capri._checks import InputError
+from capri import InputError
 from capri_paper.theory._numerics import Array, Bools
 
 

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from capri._checks import InputError
-from capri.cli import _app as app
+from capri import InputError
+from capri.cli import commands
 from capri_paper import reference, training
 from capri_paper.cli import exhibits
 from capri_paper.exhibits import Only, Table
@@ -26,7 +26,7 @@ FIGURES = [name for name in EXHIBITS if name not in TABLES]
 
 
 def invoke(*arguments):
-    return CliRunner().invoke(app, ["paper", *arguments])
+    return CliRunner().invoke(commands, ["paper", *arguments])
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +173,18 @@ def test_set_makes_other_units_all_the_way_down():
         assert {run["trainer"]["max_epochs"] for run in runs} == {5}
     with pytest.raises(InputError, match=r"--set loss.tau=3 sets what clinc150-lt-la-seed0 tries out"):
         training.adapted(training.grid("clinc150-lt", 0, "cpu", "la"), ["loss.tau=3"])
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_set_is_for_tables_that_train(name):
+    units = EXHIBITS[name].units([0], "paper", Only.parse())
+    assert EXHIBITS[name].trains == any(training.adapted(unit, ["optimizer.lr=0.5"]) != unit for unit in units)
+
+
+@pytest.mark.parametrize("name", ["objectives", "scatter"])
+def test_set_is_refused_where_nothing_trains(name):
+    said = invoke("show", name, "--set", "trainer.max_epochs=5").output
+    assert f"--set is for tables of trained networks, and '{name}' is not one." in said
 
 
 def test_every_kind_of_unit_has_its_work():

@@ -13,10 +13,10 @@ from capri import dictionary
 from capri.posthoc import LogitAdjuster, adjuster, line, methods, pooling, problem, search, smooth
 from capri.train import config, search_config
 from capri.train.settings import option
-from capri_paper import resolved
+from capri_paper import posthoc, resolved, steps
 from capri_paper.cli import exhibits
 from capri_paper.exhibits import Only
-from capri_paper.store import Store
+from capri_paper.store import Store, Unit
 from capri_paper.training import pretrain, pretrained, train, transfer
 
 ROOT = Path(__file__).parents[3]
@@ -95,6 +95,11 @@ def test_a_default_of_training_is_part_of_all_that_trains(before, change):
         (dictionary, "BETA", 0.1, {"cap", "pooled", "steps", "search"}),
         (search, "MULTIPLIER_LIMIT", 3.0, {"multipliers"}),
         (methods, "GAMMAS", methods.GAMMAS[::2], {"cdt"}),
+        (methods, "METHOD_ROUNDS", 2, {"la", "cap"}),
+        (methods, "FREE_ITERATIONS", 40, {"plain"}),
+        (search, "DIRECTIONS", 4, {"cap", "plain", "pooled"}),
+        (search, "ROUNDS", 5, {"pooled"}),
+        (steps, "MOMENTUM", 0.9, {"steps"}),
     ],
 )
 def test_a_constant_is_part_of_the_methods_that_use_it(before, change, module, name, value, touched):
@@ -124,12 +129,17 @@ def uses(kind, label):
         (pooling, "FACTORS", (2.0, 1.0)),
         (pooling, "FOLDS", 3),
         (pooling, "RESAMPLES", 100),
+        (pooling, "PRIOR_ROUNDS", 2),
         (smooth, "HINGE", 10.0),
+        (smooth, "MARGIN_SAMPLES", 100),
+        (smooth, "ITERATIONS", 20),
+        (smooth, "PRECISION", 1e-4),
         (dictionary, "BASIS", {"log": np.log}),
         (dictionary, "FLOOR", 1e-3),
         (dictionary, "WHITEN_TOLERANCE", 0.1),
         (line, "RESOLUTION", 1e-6),
         (problem, "TOLERANCE", 1e-6),
+        (problem, "ROUNDING", 1e-6),
         (adjuster, "SPREAD_GUARD", "plain <= baseline"),
     ],
 )
@@ -145,6 +155,20 @@ def test_a_default_of_the_tuner_is_part_of_all_that_tunes(before, change, monkey
     after = stored()
     tuned = {(kind, label) for kind, label in before if kind in ("posthoc", "transfer") and "-pretrained-" not in label}
     assert before - after == tuned
+
+
+@pytest.mark.parametrize("objective", ["cvar:0.4", "weighted"])
+def test_what_runs_is_what_the_key_says(monkeypatch, tmp_path, objective):
+    """Whatever the defaults are by then; only what comes with the scores is added."""
+    unit = posthoc.posthoc("", 0, "smoke", "cap", objective, constraint="plain <= 0.9")
+    keyed = json.loads(json.dumps(unit.settings["tuner"]["parameters"])) | {"scaling": "raw", "random_state": 7}
+    ran, fit = [], LogitAdjuster.fit
+    monkeypatch.setattr(LogitAdjuster, "fit", lambda self, *a, **k: ran.append(self.get_params()) or fit(self, *a, **k))
+    changed = Unit("posthoc", {**unit.settings, "draws": 1, "tuner": {"parameters": keyed}})
+    posthoc.do_posthoc(changed, Store(tmp_path, tmp_path, {}))
+    (used,) = ran
+    assert {name: used[name] for name in keyed} == keyed
+    assert set(used) - set(keyed) == set(resolved.ELSEWHERE)
 
 
 def test_a_unit_changes_with_what_it_rests_on(change):

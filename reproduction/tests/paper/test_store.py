@@ -5,7 +5,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from capri._checks import InputError
+from capri import InputError
 from capri_paper import store as module
 from capri_paper.runner import run
 from capri_paper.store import Store, Unit
@@ -143,11 +143,47 @@ def test_a_line_whose_settings_were_edited_is_refused(store):
         store.find(units(4)[0])
 
 
+def test_a_line_whose_result_was_edited_is_refused(store):
+    for unit in units(4, 5):
+        store.need(unit)
+    rewrite(store, [line.replace('{"twice": 10}', '{"twice": 9}') for line in lines(store)])
+    with pytest.raises(
+        InputError, match=r"double\.jsonl, line 2 \(n5\): the checksum is not that of its result; .* Delete it"
+    ):
+        store.find(units(4)[0])
+
+
+def test_a_result_under_the_key_of_another_is_refused(store):
+    for unit in units(4, 5):
+        store.need(unit)
+    first, second = map(json.loads, lines(store))
+    rewrite(store, map(json.dumps, [first, second | {name: first[name] for name in ("result", "checksum")}]))
+    with pytest.raises(InputError, match=r"line 2 \(n5\): the checksum is not"):
+        store.find(units(4)[0])
+
+
+@pytest.mark.parametrize("result", [{"b": 0.1 + 0.2, "a": [1, None, "é"]}, {1: (2, 3)}, {"nan": float("nan")}])
+def test_what_was_written_is_read(store, result):
+    """Whatever its types, and in whatever order its names stand."""
+    (unit,) = units(4)
+    Store(store.root, store.data, {"double": lambda unit, store: result}).need(unit)
+    assert json.dumps(store.find(unit)) == json.dumps(result)
+
+
 def test_a_line_that_is_there_twice_is_refused(store):
     store.need(units(4)[0])
     rewrite(store, lines(store) * 2)
     with pytest.raises(InputError, match=r"line 2 \(n4\) is there twice"):
         store.find(units(4)[0])
+
+
+def test_the_folder_is_that_of_the_digest_whatever_the_label(store):
+    unit, other = Unit("double", {"n": 4}, "four"), Unit("double", {"n": 4}, "2 + 2")
+    assert store.folder(unit).name == f"four-{unit.digest}"
+    assert store.folder(Unit("double", {"n": 4})).name == unit.digest
+    store.folder(unit).mkdir(parents=True)
+    assert store.folder(other) == store.folder(Unit("double", {"n": 4})) == store.folder(unit)
+    assert store.folder(Unit("double", {"n": 5}, "four")) != store.folder(unit)
 
 
 def test_what_it_rests_on_is_written_down(store):

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from capri._checks import InputError
+from capri import InputError
 from capri_paper.theory.bridge import EQUAL, Pair, cs_svm, margin_ratio, margin_ratio_of_vs, vs_descent
 from capri_paper.theory.simulation import draw
 

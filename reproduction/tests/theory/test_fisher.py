@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from capri._checks import InputError
+from capri import InputError
 from capri_paper.theory import fisher
 
 

@@ -11,7 +11,7 @@ import pytest
 from scipy.optimize import minimize, minimize_scalar
 from scipy.stats import norm
 
-from capri._checks import InputError
+from capri import InputError
 from capri_paper.theory import gmm
 from capri_paper.theory.slab import best_threshold
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from capri._checks import InputError
+from capri import InputError
 from capri_paper.theory import gmm, simulation
 from capri_paper.theory.simulation import Sample
 

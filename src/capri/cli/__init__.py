@@ -61,7 +61,8 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-_app = typer.Typer(
+#: The whole command line.
+commands = typer.Typer(
     name="capri",
     cls=_Commands,
     help="Make classifiers good for the classes and the objective that matter.",
@@ -72,14 +73,14 @@ _app = typer.Typer(
 )
 
 
-@_app.callback()
+@commands.callback()
 def _root(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
 ) -> None:
     pass
 
 
-_app.command()(demo)
+commands.command()(demo)
 for _module, _command in (
     (tune, tune.tune),
     (apply, apply.apply),
@@ -87,25 +88,25 @@ for _module, _command in (
     (compare, compare.compare),
     (fold, fold.fold),
 ):
-    _app.command(epilog=_module.EXAMPLES)(_command)
+    commands.command(epilog=_module.EXAMPLES)(_command)
 for _function in (train, search, retrain, pretrain):
-    _app.command()(_function)
+    commands.command()(_function)
 for _point in sorted(entry_points(group="capri.commands"), key=lambda point: point.name):
     try:
         _extension = _point.load()
     except ImportError as _error:
         _extension = _broken(_point.value, str(_error))
     if isinstance(_extension, typer.Typer):
-        _app.add_typer(_extension, name=_point.name)
+        commands.add_typer(_extension, name=_point.name)
     else:
-        _app.command(name=_point.name)(_extension)
+        commands.command(name=_point.name)(_extension)
 
 
 def app(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; it ends the process."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        code = _app(given or ["--help"], standalone_mode=False)
+        code = commands(given or ["--help"], standalone_mode=False)
     except _UsageError as error:
         say(f"{error.format_message().rstrip('.')}. See `capri --help`.")
         code = 2

@@ -29,6 +29,9 @@ Parameters: TypeAlias = Literal["l", "delta", "both"]
 Pooling: TypeAlias = Literal["auto"] | float | None
 
 GAMMAS = np.linspace(0.0, 0.6, 25)  # CDT's exponent; (π_max / π)^γ is capped as all multipliers are
+METHOD_ROUNDS = 3  # of the exact search in few directions: along a line, or in the columns of D
+FREE_ROUNDS, FREE_ITERATIONS = 1, 60  # of the exact and the smooth search with a direction for each class
+START_ITERATIONS = 15  # of the smooth search that only finds where the exact one starts
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +45,6 @@ class Task:
     scaling: Scaling = "whiten"
     parameters: Parameters = "l"
     pooling: Pooling = "auto"
-    max_rounds: int = 3
     seed: int = 0
     on_progress: Callable[[], None] = field(default=lambda: None)
 
@@ -123,7 +125,7 @@ def _cap(task: Task) -> Found:
         prior.columns if task.parameters in ("delta", "both") else None,
     )
     start = _start(task, prior, space)
-    return exact_search(problem, space, [start], max_rounds=task.max_rounds, seed=task.seed)
+    return exact_search(problem, space, [start], max_rounds=METHOD_ROUNDS, seed=task.seed)
 
 
 def _start(task: Task, prior: Prior, space: Space) -> Vector:
@@ -134,7 +136,7 @@ def _start(task: Task, prior: Prior, space: Space) -> Vector:
     if prior.line is not None:
         start[:m] = prior.nearest(_on_line(task, prior.line).adjustment.l)
     else:
-        start[:m] = minimise_offsets(task.problem, prior.columns, start[:m], max_iterations=15)
+        start[:m] = minimise_offsets(task.problem, prior.columns, start[:m], max_iterations=START_ITERATIONS)
     return start
 
 
@@ -154,16 +156,17 @@ def _plain(task: Task) -> Found:
     problem, none = task.problem, np.zeros(task.problem.n_classes)
     free = np.eye(problem.n_classes)
     if task.parameters == "delta":
-        return exact_search(problem, Space.of(None, free), [none], max_rounds=1, seed=task.seed)
-    l = minimise_offsets(problem, free, none, max_iterations=60)
+        return exact_search(problem, Space.of(None, free), [none], max_rounds=FREE_ROUNDS, seed=task.seed)
+    l = minimise_offsets(problem, free, none, max_iterations=FREE_ITERATIONS)
     if task.parameters == "both":
-        return exact_search(problem, Space.of(free, free), [np.append(l, none)], max_rounds=1, seed=task.seed)
+        start = np.append(l, none)
+        return exact_search(problem, Space.of(free, free), [start], max_rounds=FREE_ROUNDS, seed=task.seed)
     found = make_feasible(problem, problem.neutral, Adjustment.offsets(l))
     return Found(found, problem.worth(found), "smooth search of one offset per class", weights={"l": found.l})
 
 
 def _on_line(task: Task, direction: Vector) -> Found:
-    return exact_search(task.problem, Space.of(direction[:, None]), max_rounds=task.max_rounds, seed=task.seed)
+    return exact_search(task.problem, Space.of(direction[:, None]), max_rounds=METHOD_ROUNDS, seed=task.seed)
 
 
 def _la(task: Task) -> Found:
@@ -188,7 +191,7 @@ def _vs(task: Task) -> Found:
     best: Found | None = None
     for gamma in GAMMAS[::2].tolist():
         space = Space.of(task.log_frequency[:, None], base=_temperatures(task, gamma))
-        found = exact_search(task.problem, space, max_rounds=3)
+        found = exact_search(task.problem, space, max_rounds=METHOD_ROUNDS)
         if best is None or found.worth.better_than(best.worth):
             best = replace(found, reason=f"γ = {gamma:.3g}, τ = {found.weights['l'][0]:.4g}")
     assert best is not None

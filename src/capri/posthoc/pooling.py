@@ -28,6 +28,7 @@ UNIT = 20.0  # λ₀ times samples per class; reproduction/benchmarks/heldout.py
 FACTORS = (4.0, 1.0, 0.25)
 FOLDS = 5
 RESAMPLES = 50
+PRIOR_ROUNDS = 4  # of the exact search for the prior alone
 
 
 def default_strength(problem: Problem) -> float:
@@ -65,7 +66,7 @@ def path(problem: Problem, prior: Prior, strength: float, seed: int = 0) -> Iter
         line = exact_search(problem, Space.of(prior.line[:, None]), seed=seed).adjustment
         yield "line", line
         w = prior.nearest(line.l)
-    safe = exact_search(problem, Space.of(prior.columns), [w], max_rounds=4, seed=seed).adjustment
+    safe = exact_search(problem, Space.of(prior.columns), [w], max_rounds=PRIOR_ROUNDS, seed=seed).adjustment
     yield "prior", safe
     l = prior.columns @ minimise_offsets(problem, prior.columns, w)
     for factor in FACTORS:

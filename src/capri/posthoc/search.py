@@ -13,6 +13,8 @@ from capri.posthoc.line import EVERYWHERE, Interval, choose, settle, trace
 from capri.posthoc.problem import Problem, Worth
 
 MULTIPLIER_LIMIT = 5.0  # 1/5 ≤ Δ_k ≤ 5: post-hoc multipliers stretch logits without end if nothing stops them
+ROUNDS = 10  # at most, unless told otherwise
+DIRECTIONS = 8  # random ones of a round, at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +89,7 @@ def exact_search(
     space: Space,
     starts: list[Vector] | None = None,
     *,
-    max_rounds: int = 10,
+    max_rounds: int = ROUNDS,
     seed: int = 0,
 ) -> Found:
     """The best of several starts."""
@@ -127,7 +129,7 @@ def _round(size: int, rng: np.random.Generator) -> Iterator[Vector]:
     """Each coordinate, then as many random directions (one coordinate needs none)."""
     yield from np.eye(size)
     if size > 1:
-        yield from rng.normal(size=(min(size, 8), size))
+        yield from rng.normal(size=(min(size, DIRECTIONS), size))
 
 
 def line_step(

@@ -28,9 +28,11 @@ from capri.posthoc.problem import Problem
 Part: TypeAlias = Literal["l", "delta"]
 HINGE = 100.0  # weight of a squared violation
 SHARPNESS = 8.0  # median margin of the sharpened scores; reproduction/benchmarks/heldout.py compares
+MARGIN_SAMPLES = 2000  # from which the median margin is told
+ITERATIONS, PRECISION = 30, 1e-6  # of L-BFGS: how many at most, and the relative decrease at which it stops
 
 
-def median_margin(problem: Problem, at_most: int = 2000) -> float:
+def median_margin(problem: Problem, at_most: int = MARGIN_SAMPLES) -> float:
     """Median of |o_y − max_{k≠y} o_k|: the natural unit of offsets on these scores."""
     rows = np.flatnonzero(problem.weight > 0)
     rows = rows[:: max(1, len(rows) // at_most)]
@@ -126,7 +128,7 @@ def minimise_offsets(
     start: Vector,
     *,
     penalty: NDArray[np.float64] | None = None,
-    max_iterations: int = 30,
+    max_iterations: int = ITERATIONS,
 ) -> Vector:
     """θ that minimises the surrogate at l = basis θ, plus ‖penalty θ‖² where a penalty matrix is given, by L-BFGS."""
     if basis.shape[1] == 0:
@@ -141,7 +143,7 @@ def minimise_offsets(
             value, gradient = value + float(rest @ rest), gradient + 2 * (penalty.T @ rest)
         return value, gradient
 
-    options = {"maxiter": max_iterations, "maxfun": 2 * max_iterations, "ftol": 1e-6}
+    options = {"maxiter": max_iterations, "maxfun": 2 * max_iterations, "ftol": PRECISION}
     with _blas().limit(limits=1, user_api="blas"):  # vectors of K numbers: threads would only wait for each other
         found = minimize(function, start, jac=True, method="L-BFGS-B", options=options)
     return np.asarray(found.x)
