@@ -36,8 +36,8 @@ from sklearn.svm import SVC, LinearSVC
 from threadpoolctl import threadpool_limits
 
 from capri import evaluate
-from capri._files import write_atomically
 from capri.data.profiles import exponential_counts
+from capri.extension import write_atomically
 from capri.policy import ScoreKind
 from capri.sampling import divide
 from capri.study import Split, Spread

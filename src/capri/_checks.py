@@ -48,7 +48,18 @@ class AbsentClassWarning(InputWarning):
 
 
 def check_scores(scores: ArrayLike, name: str = "scores") -> Floats:
-    """Scores of shape (n_samples, n_classes): finite floats, two classes or more. Floats are not copied."""
+    """Scores that can be used: finite floats, two classes or more. Floats are not copied.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n_samples, n_classes)
+    name : str
+        What messages call them.
+
+    Returns
+    -------
+    array of shape (n_samples, n_classes)
+    """
     array = check_matrix(scores, name, "n_samples", "n_classes")
     if array.shape[1] < 2:
         raise InputError(f"{name} has 1 column (n_features = 1); a classifier needs at least 2, one per class.")
@@ -128,7 +139,25 @@ def check_vector(
     strict: bool = False,
     per: str = "class",
 ) -> NDArray[np.float64]:
-    """One finite number per class (or per sample), within [low, high] (or above `low` alone, where `strict`)."""
+    """One finite number per class, or per sample.
+
+    Parameters
+    ----------
+    values : array-like of shape (n,)
+    name : str
+        What messages call them.
+    n_classes : int, optional
+        How many there must be.
+    low, high : float, optional
+        Bounds; `strict` excludes `low` itself.
+    strict : bool
+    per : str
+        What each number belongs to.
+
+    Returns
+    -------
+    array of shape (n,)
+    """
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):

@@ -8,7 +8,15 @@ from pathlib import Path
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
-    """Write through a temporary file beside the target, then rename; on any failure the target stays as it was."""
+    """Write through a temporary file beside the target, then rename; on any failure the target stays as it was.
+
+    Parameters
+    ----------
+    path : path
+        Where to; folders are made as needed.
+    content : bytes
+        The whole of the file.
+    """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")

@@ -14,7 +14,18 @@ from capri._version import __version__
 
 
 def data_digest(*arrays: ArrayLike) -> str:
-    """A short digest of arrays (values, shapes and types), to tell data sets apart."""
+    """A short digest of arrays, to tell data sets apart.
+
+    Parameters
+    ----------
+    *arrays : array-like
+        Values, shapes and types count.
+
+    Returns
+    -------
+    str
+        Sixteen hexadecimal digits.
+    """
     sha = hashlib.sha256()
     for array in map(np.ascontiguousarray, arrays):
         sha.update(f"{array.dtype.str}{array.shape}".encode())
@@ -23,12 +34,24 @@ def data_digest(*arrays: ArrayLike) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what computes a policy."""
+    """Versions of what computes a policy.
+
+    Returns
+    -------
+    dict
+        Of capri, NumPy and Python.
+    """
     return {"capri": __version__, "numpy": np.__version__, "python": platform.python_version()}
 
 
 def commit() -> str | None:
-    """The commit of the source that runs, with '+changes' where files differ from it; None outside a repository."""
+    """The commit of the source that runs.
+
+    Returns
+    -------
+    str or None
+        With '+changes' where files differ from it; None outside a repository.
+    """
     here = Path(__file__).parent
     try:
         found = subprocess.run(
