@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from capri.classes import Classes
 from capri.cli import display, options
@@ -61,29 +62,37 @@ def apply(
         check_output(adjusted, [".npz", ".npy", ".safetensors"])
     with spoken_warnings():
         rule = Policy.load(policy)
-        source = Source(scores, scores_key, label_key, class_names=class_names)
         classes = Classes.of(rule.classes)
-        source = replace(source, policy_classes=classes, with_labels=False)
-        samples = read_samples(source).ordered_as(classes)
+        source = Source(scores, scores_key, label_key, class_names=class_names, policy_classes=classes)
+        samples = read_samples(replace(source, with_labels=False)).ordered_as(classes)
         values = rule.apply(samples.scores)
-    names = np.asarray(samples.classes.names)
-    # The policy's own labels; files of columns cannot mix types.
-    labels = names if samples.classes.labels.dtype == object else samples.classes.labels
-    chosen = values.argmax(axis=1)
-    columns = {"prediction": labels[chosen]}
-    # Everything is encoded before anything is written: a failure leaves no file behind.
-    contents = {output: encode(output or Path("-.csv"), columns)}
-    if adjusted is not None:
-        named = {} if adjusted.suffix.lower() == ".safetensors" else {"class_names": names}
-        contents[adjusted] = encode(adjusted, {"scores": values, **named})
+    names, labels = np.asarray(samples.classes.names), samples.classes.labels
+    labels = names if labels.dtype == object else labels  # files of columns cannot mix types
+    predictions = labels[values.argmax(axis=1)]
+    contents = _encoded(output, predictions, adjusted, values, names)
     for path, content in contents.items():
         if path is not None:
             write_bytes(path, content)
-    changed = int((chosen != samples.scores.argmax(axis=1)).sum())
+    changed = int((values.argmax(axis=1) != samples.scores.argmax(axis=1)).sum())
     if as_json:
-        summary = {"n_samples": len(chosen), "changed": changed, "output": output and str(output)}
-        display.print_json(summary | ({} if output else {"predictions": labels[chosen]}))
+        summary = {"n_samples": len(predictions), "changed": changed, "output": output and str(output)}
+        display.print_json(summary | ({} if output else {"predictions": predictions}))
     elif output is None:
         typer.echo(contents[None].decode(), nl=False)
     else:
-        typer.echo(f"{len(chosen):,} predictions, {changed:,} of them changed by the policy: {output}")
+        typer.echo(f"{len(predictions):,} predictions, {changed:,} of them changed by the policy: {output}")
+
+
+def _encoded(
+    output: Path | None,
+    predictions: NDArray[Any],
+    adjusted: Path | None,
+    values: NDArray[np.float64],
+    names: NDArray[np.str_],
+) -> dict[Path | None, bytes]:
+    """The content of each file, all of it before any is written: a failure leaves no file behind."""
+    contents = {output: encode(output or Path("-.csv"), {"prediction": predictions})}
+    if adjusted is not None:
+        named = {} if adjusted.suffix.lower() == ".safetensors" else {"class_names": names}
+        contents[adjusted] = encode(adjusted, {"scores": values, **named})
+    return contents

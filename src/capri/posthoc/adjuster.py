@@ -237,7 +237,18 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
     # -- use ---------------------------------------------------------------------------------------------------------
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Adjusted scores Δ∘o − l, (n_samples, K), in the order of `classes_`."""
+        """Adjusted scores Δ∘o − l.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame of shape (n_samples, K)
+            Scores; columns that are named as in `fit`, or after the classes, may stand in any order.
+
+        Returns
+        -------
+        array of shape (n_samples, K)
+            In the order of `classes_`; the largest decides.
+        """
         check_is_fitted(self)
         scores = np.asarray(self._arranged(X))
         if scores.ndim == 2 and scores.shape[1] != self.n_features_in_:
@@ -248,12 +259,34 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         return self.policy_.apply(scores)
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
-        """The same as `transform`; for two classes the difference of their scores, (n_samples,)."""
+        """Adjusted scores, in the form of scikit-learn's classifiers.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame of shape (n_samples, K)
+            Scores; columns that are named as in `fit`, or after the classes, may stand in any order.
+
+        Returns
+        -------
+        array of shape (n_samples, K), or (n_samples,) for two classes
+            As `transform`; for two classes the second's score less the first's.
+        """
         scores = self.transform(X)
         return np.asarray(scores[:, 1] - scores[:, 0]) if scores.shape[1] == 2 else scores
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The label of the highest adjusted score."""
+        """The label of the highest adjusted score.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame of shape (n_samples, K)
+            Scores; columns that are named as in `fit`, or after the classes, may stand in any order.
+
+        Returns
+        -------
+        array of shape (n_samples,)
+            Labels of the type that `fit` was given.
+        """
         check_is_fitted(self)
         return np.asarray(self.classes_[self.transform(X).argmax(axis=1)])
 
