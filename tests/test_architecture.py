@@ -23,7 +23,7 @@ def imported_parts(source: str) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             names.append(node.module or "")
         elif isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
+            names += [alias.name if alias.name != "capri" else "capri.whole" for alias in node.names]
     return {name.split(".")[1] for name in names if name.startswith("capri.")}
 
 

@@ -107,9 +107,20 @@ class TestAlign:
         frame = pd.DataFrame(scores[:, [2, 0, 1]], columns=["lynx", "cat", "dog"])
         np.testing.assert_array_equal(self.classes.arrange(frame), scores)
         np.testing.assert_array_equal(self.classes.arrange(pd.DataFrame(scores)), scores)
-        np.testing.assert_array_equal(self.classes.arrange(pd.DataFrame(scores, columns=list("xyz"))), scores)
+        own = pd.DataFrame(scores, columns=list("xyz"))
+        np.testing.assert_array_equal(self.classes.arrange(own, strict=False), scores)
+        with pytest.raises(InputError, match="the columns of scores has no entry for class 'cat'; its labels are"):
+            self.classes.arrange(own)
         with pytest.raises(InputError, match="the columns of scores has no entry for class 'dog'"):
             self.classes.arrange(frame.rename(columns={"dog": "wolf"}))
+
+
+def test_numbered_columns_are_positions_unless_the_classes_are_others_of_these_numbers(rng):
+    frame = pd.DataFrame(rng.normal(size=(4, 3)))
+    np.testing.assert_array_equal(Classes.of([0, 1, 2]).arrange(frame), frame)
+    np.testing.assert_array_equal(Classes.of(["a", "b", "c"]).arrange(frame), frame)
+    with pytest.raises(InputError, match="is a number a position or a class"):
+        Classes.of([2, 1, 0]).arrange(frame)
 
 
 def test_column_names_are_names_not_numbers():
@@ -120,7 +131,15 @@ def test_column_names_are_names_not_numbers():
 
 @pytest.mark.parametrize(
     ("y", "message"),
-    [(None, "target y is None"), (np.zeros((2, 2)), "one-dimensional"), ([0.5, 1], "continuous"), ([np.nan], "NaN")],
+    [
+        (None, "target y is None"),
+        (np.zeros((2, 2)), "one-dimensional"),
+        ([0.5, 1], "continuous"),
+        (np.array([np.nan]), "NaN"),
+        (["a", None], "missing labels"),
+        (["a", np.nan], "missing labels"),
+        (pd.Series([1, None], dtype="Int64"), "NaN|missing labels"),
+    ],
 )
 def test_what_is_no_label_is_refused(y, message):
     with pytest.raises(InputError, match=message):

@@ -1,5 +1,7 @@
 """Objectives of predictions, with absent classes, and as scikit-learn scorers."""
 
+import pickle
+
 import numpy as np
 import pytest
 from sklearn.datasets import make_classification
@@ -96,7 +98,22 @@ def test_without_any_weight_there_is_nothing_to_evaluate():
         evaluate([0, 1], [0, 1], 2, sample_weight=[0, 0])
 
 
+def test_two_objectives_of_one_name_are_told_apart_or_refused():
+    with pytest.raises(InputError, match="two different objectives are called '<lambda>'"):
+        evaluate([0, 1], [0, 0], 2, [lambda e: e.max(), lambda e: e.min()])
+
+    def worst(errors):
+        return -1.0
+
+    assert evaluate([0, 1], [0, 0], 2, ["worst", worst, "worst"]) == {"worst": 1.0, "own worst": -1.0}
+
+
 class TestScorer:
+    def test_survives_pickling(self, data):
+        model = LogisticRegression().fit(*data)
+        scorer = make_scorer("cvar:0.3", weights=[1, 2, 3])
+        assert pickle.loads(pickle.dumps(scorer))(model, *data) == scorer(model, *data)
+
     @pytest.fixture
     def data(self):
         X, y = make_classification(300, 8, n_informative=5, n_classes=3, weights=[0.6, 0.3, 0.1], random_state=0)

@@ -209,3 +209,11 @@ class TestTuning:
         X = rng.normal(size=(280, 2)) + y[:, None]
         model = CAPClassifierCV(LogisticRegression(), objective=metrics.get_scorer("f1_macro"), cv=3).fit(X, y)
         assert model.validation_.improvement > 0
+
+
+def test_numbers_are_sorted_as_numbers(rng):
+    y, predicted = rng.integers(1, 13, size=(2, 300))
+    quadratic = metrics.make_scorer(metrics.cohen_kappa_score, weights="quadratic")
+    value = evaluate(y, predicted, range(1, 13), [quadratic])
+    expected = 1 - metrics.cohen_kappa_score(y, predicted, weights="quadratic")
+    assert list(value.values()) == pytest.approx([expected])

@@ -129,7 +129,7 @@ class TestUse:
     @pytest.mark.parametrize("scores", [[[-0.1, 1.1]], [[0.5, 3.0]]])
     def test_declared_probabilities_lie_between_0_and_1(self, scores):
         with pytest.raises(
-            InputError, match=r"declared probabilities but range from .* For logits use scores=\"logits\""
+            InputError, match=r"declared probabilities but range from .* If they are logits, give scores=\"logits\""
         ):
             to_logits(scores, "proba", 1e-12)
 
@@ -399,7 +399,7 @@ class TestSchema1:
     def test_post_hoc_ones_adjust_and_decide_as_before(self, rng, name):
         old, policy = self.read(name)
         assert (policy.side, policy.scores) == ("posthoc", name)
-        scores = rng.dirichlet([0.02, 1, 1], 500)  # some at the floor
+        scores = rng.dirichlet([0.02, 1, 1], 500) if name == "proba" else rng.normal(size=(500, 3))  # some at the floor
         inner = np.log(np.maximum(scores, old["floor"])) if name == "proba" else scores
         expected = inner * old["strategy"]["delta"] - old["strategy"]["l"]
         np.testing.assert_array_equal(policy.apply(scores), expected)

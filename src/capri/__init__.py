@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from capri._checks import AbsentClassWarning, InputError
 from capri._lazy import on_first_use
+from capri._version import __version__ as __version__
 from capri.attributes import Attributes
 from capri.constraints import Constraint
 from capri.dictionary import Dictionary, build_dictionary
@@ -20,8 +21,6 @@ from capri.strategy import Strategy
 
 if TYPE_CHECKING:
     from capri.posthoc import CAPClassifierCV, LogitAdjuster, exact_line_search, fold
-
-__version__ = "0.2.0"
 
 __all__ = [
     "AbsentClassWarning",

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
+from capri._version import __version__
+
 
 def data_digest(*arrays: ArrayLike) -> str:
     """A short digest of arrays (values, shapes and types), to tell data sets apart."""
@@ -22,9 +24,7 @@ def data_digest(*arrays: ArrayLike) -> str:
 
 def versions() -> dict[str, str]:
     """Versions of what computes a policy."""
-    import capri
-
-    return {"capri": capri.__version__, "numpy": np.__version__, "python": platform.python_version()}
+    return {"capri": __version__, "numpy": np.__version__, "python": platform.python_version()}
 
 
 def commit() -> str | None:

@@ -103,7 +103,8 @@ def estimate_noise(y: ArrayLike, probabilities: ArrayLike) -> Vector:
     try:
         from cleanlab.count import compute_confident_joint, estimate_latent
     except ImportError:
-        raise ImportError('estimating label noise needs cleanlab: pip install "capriors[noise]"') from None
+        message = 'estimating label noise needs cleanlab: pip install "capriors[noise]"'
+        raise ModuleNotFoundError(message, name="cleanlab") from None
     p = check_scores(probabilities, "probabilities").astype(np.float64)
     labels = check_labels(y, p.shape[1], len(p))
     joint = compute_confident_joint(labels=labels, pred_probs=p)
@@ -124,8 +125,19 @@ def norm(last_layer: ArrayLike) -> Vector:
 class Attributes:
     """A table of class attributes. Build it by name with `Attributes.of(freq=…, diff=…, similarity=…)`.
 
-    values: (K, n). names: of the n columns. class_names: of the K rows.
+    ``table["diff"]`` is a column, and ``table | other`` joins the columns of two tables of the same classes.
 
+    Parameters
+    ----------
+    values : ndarray of shape (K, n)
+        One row per class, one column per attribute; all finite.
+    names : tuple of str
+        Names of the n columns.
+    class_names : tuple of str
+        Names of the K rows.
+
+    Examples
+    --------
     >>> table = Attributes.of(freq=[0.9, 0.1], diff=[0.05, 0.40], class_names=["cat", "lynx"])
     >>> table
     Attributes: 2 classes x 2 attributes
@@ -156,7 +168,19 @@ class Attributes:
 
     @classmethod
     def of(cls, *, class_names: Sequence[str] | None = None, **columns: ArrayLike) -> Attributes:
-        """From named columns, one number per class each."""
+        """A table from named columns.
+
+        Parameters
+        ----------
+        class_names : sequence of str, optional
+            Names of the classes; "0", "1", … by default.
+        **columns : array-like of shape (K,)
+            One number per class each.
+
+        Returns
+        -------
+        Attributes
+        """
         if not columns:
             raise InputError("attributes are empty; give at least one column, such as freq=….")
         n_classes = np.size(next(iter(columns.values())))
@@ -165,13 +189,26 @@ class Attributes:
 
     @classmethod
     def identity(cls, n_classes: int, class_names: Sequence[str] | None = None) -> Attributes:
-        """I_K: W is then the strategy itself, one free number per class (AutoBalance)."""
+        """The identity I_K: each class its own attribute, so that W is the strategy itself (AutoBalance).
+
+        Parameters
+        ----------
+        n_classes : int
+            K.
+        class_names : sequence of str, optional
+            Names of the classes; "0", "1", … by default.
+
+        Returns
+        -------
+        Attributes
+            K columns, "is <class name>" each.
+        """
         names = check_names(class_names, n_classes)
         return cls(np.eye(n_classes), tuple(f"is {n}" for n in names), names)
 
     @property
     def n_classes(self) -> int:
-        """K."""
+        """The number of classes, K."""
         return len(self.values)
 
     def __getitem__(self, name: str) -> Vector:
@@ -180,7 +217,17 @@ class Attributes:
         return self.values[:, self.names.index(name)]
 
     def select(self, *names: str) -> Attributes:
-        """Some of the columns, in this order."""
+        """Some of the columns.
+
+        Parameters
+        ----------
+        *names : str
+            The columns to keep, in this order.
+
+        Returns
+        -------
+        Attributes
+        """
         return Attributes.of(class_names=self.class_names, **{name: self[name] for name in names})
 
     def __or__(self, other: Attributes) -> Attributes:
@@ -215,11 +262,20 @@ class Attributes:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What attributes are made of, as far as it is known.
+    """What attributes are made of, as far as it is known. Everything is optional.
 
-    class_counts: (K,) training samples. errors, n_samples: (K,) class errors of the model (NaN without samples) and the
-    samples behind them. weights: (K,) test-time importance. judged: labels (n,) and probabilities (n, K) of samples
-    that the model was not trained on, to estimate label noise from. own: columns that are given, (K,) each, by name.
+    Parameters
+    ----------
+    class_counts : array-like of shape (K,), optional
+        Training samples per class; `freq` comes from them.
+    errors, n_samples : array-like of shape (K,), optional
+        Class errors of the model (NaN without samples), and how many samples each was measured on; for `diff`.
+    weights : array-like of shape (K,), optional
+        Importance of each class at test time.
+    judged : (labels, probabilities), optional
+        Of shapes (n,) and (n, K), of samples that the model was not trained on; label noise is estimated from them.
+    own : mapping from names to columns, optional
+        Attributes that are known already, (K,) each. They go before what could be measured.
     """
 
     class_counts: ArrayLike | None = None
@@ -230,7 +286,17 @@ class Evidence:
     own: Mapping[str, ArrayLike] = field(default_factory=dict)
 
     def among(self, chosen: NDArray[np.bool_]) -> Evidence:
-        """The same of some of the classes; what has to be estimated from samples of all of them is estimated first."""
+        """What is known of some of the classes. Label noise is estimated before, since that takes samples of all.
+
+        Parameters
+        ----------
+        chosen : ndarray of bool, shape (K,)
+            Which classes.
+
+        Returns
+        -------
+        Evidence
+        """
         estimated = _noise(self) if "noise" not in self.own else None
         own = dict(self.own) if estimated is None else {**self.own, "noise": estimated}
 
@@ -248,9 +314,18 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Entry:
-    """An attribute that goes by name. measure: from evidence, None where that does not say. check: of a given column.
+    """How an attribute with a name of its own is made and checked.
 
-    argument: what to give where it is unknown. automatic: is it taken without being named?
+    Parameters
+    ----------
+    measure : function
+        From the evidence to the column, (K,); None where the evidence does not hold what is needed.
+    check : function
+        Checks a column that a user gives under this name.
+    argument : str
+        The argument to name in the error message where the attribute is asked for and unknown.
+    automatic : bool
+        Whether ``"auto"`` includes it wherever it can be measured.
     """
 
     measure: Callable[[Evidence], Vector | None]
@@ -281,18 +356,26 @@ def _rate(name: str, high: float | None = 1.0) -> Callable[[ArrayLike], Vector]:
     return lambda column: check_vector(column, name, low=0, high=high)
 
 
+CLASS = "class"  # the column of a table that names the class of each row
+
+
 def own_columns(given: Any, classes: Classes) -> dict[str, ArrayLike]:
     """Columns that a user gives, in the order of the classes: an `Attributes` table, a DataFrame with a row per class,
     or a mapping from names to columns, each of which may carry labels of its own."""
     if given is None:
         return {}
     if isinstance(given, Attributes):
+        if given.n_classes != len(classes):
+            raise InputError(f"class_attributes has {given.n_classes} rows for {len(classes)} classes; give one each.")
         numbered = given.class_names == check_names(None, given.n_classes)
         rows = None if numbered else classes.positions(given.class_names, "class_attributes")
         return {name: given[name] if rows is None else given[name][rows] for name in given.names}
-    if isinstance(given, Mapping) or column_names(given) is not None:
-        names = list(given) if isinstance(given, Mapping) else list(given.columns)
-        return {str(name): classes.align(given[name], f"class_attributes[{name!r}]") for name in names}
+    table = not isinstance(given, Mapping)
+    if not table or column_names(given) is not None:
+        if table and CLASS in given.columns:
+            given = given.set_index(CLASS)
+        columns = {str(name): classes.align(given[name], f"class_attributes[{name!r}]") for name in given}
+        return {name: check_vector(c, f"class_attributes[{name!r}]", len(classes)) for name, c in columns.items()}
     raise InputError(
         f"class_attributes is {short(given)}; give a mapping from names to columns, a DataFrame or an Attributes table."
     )
@@ -311,8 +394,30 @@ REGISTRY: dict[str, Entry] = {
 def gather(
     known: Evidence, wanted: Literal["auto"] | Sequence[str] = "auto", class_names: Sequence[str] | None = None
 ) -> Attributes | None:
-    """The table of the attributes that are wanted, in their order; "auto" is all that are known, None if none is.
+    """The table of the attributes that are wanted.
 
+    Parameters
+    ----------
+    known : Evidence
+        What they are made of.
+    wanted : "auto" or sequence of names
+        Names of `REGISTRY` or of columns in ``known.own``, in the order of the table; "auto" takes all that are known
+        (label noise only where it is given, since an estimate costs time).
+    class_names : sequence of str, optional
+        Names of the classes; "0", "1", … by default.
+
+    Returns
+    -------
+    Attributes or None
+        None where "auto" finds nothing.
+
+    Raises
+    ------
+    InputError
+        Where an attribute is named that the evidence says nothing of.
+
+    Examples
+    --------
     >>> gather(Evidence(class_counts=[90, 10], own={"size": [3.0, 1.0]}))
     Attributes: 2 classes x 2 attributes
       class  freq  size

@@ -58,18 +58,19 @@ class Classes:
         *,
         given: Iterable[Label] | None = None,
         columns: Sequence[Label] | None = None,
+        name: str = "y",
     ) -> Classes:
         """The classes of `n_columns` score columns: as given, as the columns are named, or as the labels y say.
 
         Whole numbers 0 … K − 1 are positions. Other labels stand in sorted order, if there are as many as columns.
         """
-        labels = as_labels(y)
+        labels = as_labels(y, name)
         if np.issubdtype(labels.dtype, np.floating) and (labels != np.floor(labels)).any():
-            raise InputError("Unknown label type: y holds continuous numbers; give one class label per sample.")
+            raise InputError(f"Unknown label type: {name} holds continuous numbers; give one class label per sample.")
         if given is not None:
             order = as_labels(given)
         elif columns is not None:
-            order = _named_by(columns, labels)
+            order = _named_by(columns, labels, name)
         else:
             order = _by_themselves(_distinct(labels)[0], n_columns)
         if len(order) != n_columns:
@@ -112,6 +113,8 @@ class Classes:
 
         values: a mapping or a pandas Series, with labels as they are or as text; or anything else, by position.
         """
+        if (columns := all_columns(values)) is not None and len(columns) == 1:
+            values = values[columns[0]]  # as value_counts().to_frame() has it
         if isinstance(values, Mapping):
             keys, entries = list(values), list(values.values())
         elif (index := _index_of(values)) is not None and not self._only_numbered(index):
@@ -122,7 +125,7 @@ class Classes:
 
     def _only_numbered(self, keys: Sequence[Label]) -> bool:
         """Are the keys 0, 1, … as every Series has them, where the labels are others?"""
-        return list(keys) == list(range(len(keys))) and set(keys) != set(self.labels.tolist())
+        return list(keys) == list(range(len(keys))) and set(map(str, keys)) != set(self.names)
 
     def positions(self, keys: Sequence[Label], name: str) -> list[int]:
         """Where each class stands among these keys, which must name exactly the classes."""
@@ -135,12 +138,29 @@ class Classes:
             raise InputError(f"{name} names {extra!r}, which is none of the {len(self)} classes; give one per class.")
         return [k for k in found if k is not None]
 
-    def arrange(self, scores: Any, name: str = "scores") -> Any:
-        """Score columns in the order of the classes: by name where the columns have names of classes, else as is."""
-        columns = column_names(scores)
-        if columns is None or not any(k is not None for k in _match(self.labels.tolist(), columns)):
+    def named_by(self, keys: Sequence[Label]) -> bool:
+        """Do any of these keys name a class, as they are or as text?"""
+        return any(k is not None for k in _match(self.labels.tolist(), keys))
+
+    def arrange(self, scores: Any, name: str = "scores", *, strict: bool = True) -> Any:
+        """Score columns in the order of the classes, by name; as they are where they have none (or own: `strict`)."""
+        columns = all_columns(scores)
+        if columns is None or (columns == list(range(len(columns))) and not self.named_by(columns)):
             return scores
-        order = self.positions(columns, f"the columns of {name}")
+        if not strict and not self.named_by(columns):
+            return scores
+        if columns == list(range(len(columns))) and set(columns) == set(self.labels.tolist()):
+            if self._are_positions:
+                return scores
+            raise InputError(
+                f"the columns of {name} are numbered 0 … {len(columns) - 1}, and the classes are {short(self.labels)}: "
+                "is a number a position or a class? Give an array in the order of the classes, or name the columns."
+            )
+        return self.columns_of(scores, name)
+
+    def columns_of(self, scores: Any, name: str = "scores") -> NDArray[Any]:
+        """The columns that the classes name, which must be there, in the order of the classes."""
+        order = self.positions(all_columns(scores) or [], f"the columns of {name}")
         return np.asarray(scores)[:, order]
 
 
@@ -154,6 +174,9 @@ def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
         raise InputError(f"{name} must hold one label per sample; got {short(y)}.") from None
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
+    listed = y if isinstance(y, list | tuple) else labels.tolist() if labels.dtype == object else ()
+    if any(map(_is_missing, listed)):  # NumPy would make text of them
+        raise InputError(f"{name} contains missing labels (None or NaN); drop the samples without a label.")
     if labels.ndim != 1:
         raise InputError(f"{name} must be one-dimensional; got shape {labels.shape}.")
     if labels.dtype == object and len({type(label) for label in labels.tolist()}) == 1:
@@ -163,24 +186,34 @@ def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
     return labels
 
 
+def _is_missing(label: Any) -> bool:
+    try:
+        return label is None or bool(label != label)
+    except (TypeError, ValueError):  # pandas' NA knows no answer; an array has several
+        return np.ndim(label) == 0
+
+
 def column_names(scores: Any) -> list[Label] | None:
     """The names of the columns of a table; None where they are only numbered."""
+    names = all_columns(scores)
+    return None if names is None or names == list(range(len(names))) else names
+
+
+def all_columns(scores: Any) -> list[Label] | None:
+    """The names or numbers of the columns of a table; None of a plain array."""
     columns = getattr(scores, "columns", None)
-    if columns is None or callable(columns):
-        return None
-    names = list(columns)
-    return None if names == list(range(len(names))) else names
+    return None if columns is None or callable(columns) else list(columns)
 
 
-def _named_by(columns: Sequence[Label], labels: NDArray[Any]) -> NDArray[Any]:
+def _named_by(columns: Sequence[Label], labels: NDArray[Any], name: str) -> NDArray[Any]:
     """The columns' names as labels, in the labels' own type where the two differ only by that."""
     distinct = _distinct(labels)[0].tolist()
     found = _match(distinct, columns)
     if None in found:
         unknown = distinct[found.index(None)]
         raise InputError(
-            f"y holds {unknown!r}, but the score columns are named {short(list(columns))}; give {{argument}} with the "
-            "label of each column, in the order of the columns.",
+            f"{name} holds {unknown!r}, but the score columns are named {short(list(columns))}; give {{argument}} with "
+            "the label of each column, in the order of the columns.",
             argument="classes",
         )
     typed = dict(zip(found, distinct, strict=True))

@@ -18,8 +18,19 @@ _BOUND = re.compile(rf"(?:(?P<base>{_BASELINE})(?:(?P<sign>[+-])(?P<slack>{_NUMB
 
 @dataclass(frozen=True)
 class Constraint:
-    """objective ≤ bound, or objective ≤ its value on the unadjusted scores + bound, where `relative`.
+    """A limit on an objective, such as ``plain <= baseline + 0.01`` or ``err[3] <= 0.2``.
 
+    Parameters
+    ----------
+    objective : Objective
+        What is limited.
+    bound : float
+        The highest value it may have or, where `relative`, how far it may rise above its value before tuning.
+    relative : bool
+        Whether `bound` is added to the value on the unadjusted scores.
+
+    Examples
+    --------
     >>> constraint = as_constraint("plain <= baseline + 0.01")
     >>> constraint.limit(0.30)
     0.31
@@ -32,7 +43,17 @@ class Constraint:
     relative: bool = False
 
     def limit(self, unadjusted: float) -> float:
-        """The number that the objective must not exceed, given its unadjusted value."""
+        """The number that the objective must not exceed.
+
+        Parameters
+        ----------
+        unadjusted : float
+            The objective on the unadjusted scores.
+
+        Returns
+        -------
+        float
+        """
         return unadjusted + self.bound if self.relative else self.bound
 
     def __str__(self) -> str:

@@ -52,11 +52,25 @@ WHITEN_TOLERANCE = 0.03  # directions with less than this share of the largest s
 
 @dataclass(frozen=True, eq=False)
 class Dictionary:
-    """D and how it was made. A row of D is a class, a column a direction of W.
+    """D and how it was made. A row of D is a class, a column a direction of W; ``D @ w`` is one number per class.
 
-    values: (K, M). columns: what each raw column is, (attribute, function). transform: (M_raw, M), from centred raw
-    columns to D; the identity where raw. centre: (M_raw,) what was subtracted.
+    Parameters
+    ----------
+    values : ndarray of shape (K, M)
+        D itself.
+    columns : tuple of (attribute, function)
+        What each of the M_raw raw columns is.
+    scaling : {"whiten", "standardize", "raw"}
+        How raw columns became those of D.
+    centre : ndarray of shape (M_raw,)
+        What was subtracted from each raw column.
+    transform : ndarray of shape (M_raw, M)
+        From centred raw columns to D; the identity where `scaling` is "raw".
+    floor : float
+        Attributes were raised to at least this before logarithms and powers.
 
+    Examples
+    --------
     >>> D = build_dictionary(Attributes.of(freq=[0.7, 0.2, 0.1]), basis=["log"], scaling="raw")
     >>> D.columns
     (('freq', 'log'),)
@@ -73,7 +87,7 @@ class Dictionary:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(K, M)."""
+        """(K, M): classes and columns."""
         return self.values.shape[0], self.values.shape[1]
 
     def __matmul__(self, w: ArrayLike) -> Vector:
@@ -83,11 +97,31 @@ class Dictionary:
         return np.asarray(self.values @ weights)
 
     def raw_weights(self, w: ArrayLike) -> Vector:
-        """The same map in terms of the raw columns: D w = (raw − centre) @ raw_weights(w)."""
+        """The same map in terms of the raw columns: D w = (raw − centre) @ raw_weights(w).
+
+        Parameters
+        ----------
+        w : array-like of shape (M,)
+            Weights of the columns of D.
+
+        Returns
+        -------
+        ndarray of shape (M_raw,)
+        """
         return np.asarray(self.transform @ np.asarray(w, dtype=np.float64))
 
     def project(self, values: ArrayLike) -> Vector:
-        """P v: the part of v that this dictionary and a common shift can express."""
+        """P v: the part of v that this dictionary and a common shift of all classes can express, by least squares.
+
+        Parameters
+        ----------
+        values : array-like of shape (K,)
+            v, one number per class.
+
+        Returns
+        -------
+        ndarray of shape (K,)
+        """
         basis = np.column_stack([np.ones(len(self.values)), self.values])
         target = np.asarray(values, dtype=np.float64)
         return np.asarray(basis @ np.linalg.lstsq(basis, target, rcond=None)[0])
@@ -106,7 +140,40 @@ def build_dictionary(
     intercept: bool = False,
     floor: float = FLOOR,
 ) -> Dictionary:
-    """D from a table of attributes; `basis` names functions of `BASIS`, or maps your own names to functions."""
+    """D from a table of attributes.
+
+    Parameters
+    ----------
+    attributes : Attributes
+        One row per class.
+    basis : sequence of names, or mapping from names to functions
+        Functions of `BASIS` ("log", "id", "β", "2β", "4β"; all by default), or your own, from columns (K,) to (K,).
+    scaling : {"whiten", "standardize", "raw"}
+        "whiten" makes the columns uncorrelated and drops directions that carry almost nothing; "standardize" gives each
+        column mean 0 and deviation 1; "raw" leaves them as the basis functions give them.
+    intercept : bool
+        Put a column of ones first, for multipliers and weights; offsets do not need it.
+    floor : float
+        Attributes below it are raised to it before logarithms and powers.
+
+    Returns
+    -------
+    Dictionary
+        K rows, and a column for each attribute and function (fewer where "whiten" drops directions).
+
+    Raises
+    ------
+    InputError
+        Where a basis function does not give one finite number per class, or the attributes do not tell classes apart.
+
+    Examples
+    --------
+    >>> table = Attributes.of(freq=[0.7, 0.2, 0.1], diff=[0.1, 0.3, 0.2])
+    >>> build_dictionary(table, basis=["log", "id"], scaling="raw")
+    Dictionary(3 classes x 4 columns, raw, of log(freq), id(freq), log(diff), id(diff))
+    >>> build_dictionary(table).shape  # whitened: of 10 columns, 2 directions are left
+    (3, 2)
+    """
     raw, columns = _raw_columns(attributes, _functions(basis), floor)
     centre, transform = _scaling(raw, columns, scaling)
     values = raw if scaling == "raw" else _row_by_row(raw - centre, transform)

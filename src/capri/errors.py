@@ -1,4 +1,4 @@
-"""Class errors: the only thing an objective sees.
+"""Class errors and the confusion matrix: what objectives are functions of.
 
     Err_k = P[ŷ ≠ y | y = k]                                                   (Problem Setup)
 
@@ -26,6 +26,7 @@ from capri._checks import (
 )
 
 Absent = Literal["error", "ignore"]
+THIN = 5  # with fewer samples than this, the error of a class is a rough guess
 
 
 def predict(scores: ArrayLike) -> Ints:
@@ -59,8 +60,24 @@ def confusion_matrix(
 def class_errors(
     y: ArrayLike, predictions: ArrayLike, n_classes: int, sample_weight: ArrayLike | None = None
 ) -> NDArray[np.float64]:
-    """Err_k for each class: the share of its samples that are predicted as something else; NaN without samples.
+    """Err_k for each class: the share of its samples that are predicted as something else.
 
+    Parameters
+    ----------
+    y, predictions : array-like of shape (n_samples,)
+        True and predicted classes, numbered 0 … n_classes − 1. `capri.evaluate` takes labels of any kind.
+    n_classes : int
+        How many classes there are.
+    sample_weight : array-like of shape (n_samples,), optional
+        How much each sample counts; 1 by default.
+
+    Returns
+    -------
+    ndarray of shape (n_classes,)
+        The class errors; NaN for a class without samples.
+
+    Examples
+    --------
     >>> class_errors([0, 0, 1, 1], [0, 1, 1, 1], n_classes=2)
     array([0.5, 0. ])
     """

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,8 +13,9 @@ from capri._checks import InputError, check_names
 from capri.classes import Classes, as_labels
 from capri.errors import Absent, confusion_matrix, resolve_absent
 from capri.forms import ClassContext, on_confusion
-from capri.objectives import ObjectiveLike, as_objective
+from capri.objectives import Objective, ObjectiveLike, as_objective
 
+PerClass: TypeAlias = ArrayLike | Mapping[Any, Any] | None
 STANDARD = ("plain", "balanced", "worst", "cvar:0.2", "quantile:0.2", "sdev")
 
 
@@ -26,7 +28,9 @@ def evaluate(
     sample_weight: ArrayLike | None = None,
     absent: Absent = "error",
     class_names: Sequence[str] | None = None,
-    **known: Any,
+    weights: PerClass = None,
+    groups: PerClass = None,
+    class_counts: PerClass = None,
 ) -> dict[str, float]:
     """Objectives of some predictions, by name.
 
@@ -43,9 +47,9 @@ def evaluate(
         What to do about classes without samples.
     class_names : sequence of str, optional
         Names for ``err[name]`` and for messages, where the labels are numbers.
-    **known
-        What an objective may ask for, per class: `weights`, `groups`, `class_counts` (training samples). A mapping or a
-        pandas Series is aligned by label.
+    weights, groups, class_counts : per class, optional
+        What an objective may ask for: test-time importance, group labels, training samples. A mapping or a pandas
+        Series is aligned by label.
 
     Returns
     -------
@@ -62,8 +66,9 @@ def evaluate(
     confusion = confusion_matrix(
         known_classes.encode(y), known_classes.encode(predictions, "predictions"), len(names), sample_weight
     )
-    known = {name: known_classes.align(value, name) for name, value in known.items()}
-    return evaluate_confusion(confusion, objectives, absent=absent, class_names=names, **known)
+    known = {"weights": weights, "groups": groups, "class_counts": class_counts}
+    aligned = {name: known_classes.align(value, name) for name, value in known.items()}
+    return evaluate_confusion(confusion, objectives, absent=absent, class_names=names, **aligned)
 
 
 def _classes(y: ArrayLike, predictions: ArrayLike, classes: int | Iterable[Any] | None) -> Classes:
@@ -84,25 +89,61 @@ def evaluate_confusion(
     *,
     absent: Absent = "error",
     class_names: Sequence[str] | None = None,
-    **known: Any,
+    weights: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    class_counts: ArrayLike | None = None,
 ) -> dict[str, float]:
     """Objectives of a confusion matrix (rows are true classes), by name."""
     if np.ndim(confusion) != 2 or confusion.shape[0] != confusion.shape[1]:
         raise InputError(f"confusion must be square, one row and column per class; got shape {np.shape(confusion)}.")
     totals = confusion.sum(axis=1)
     resolve_absent(totals, absent, class_names)
+    known = {"weights": weights, "groups": groups, "class_counts": class_counts}
     context = ClassContext.of(totals, class_names=class_names, **known)
-    return {o.name: on_confusion(o.on(context), confusion) for o in map(as_objective, objectives)}
+    named: dict[str, ObjectiveLike] = {}
+    for given in objectives:
+        other = named.setdefault(name := as_objective(given).name, given)
+        if callable(given) and other is not given:
+            raise InputError(f"two different objectives are called {name!r}; give your functions names of their own.")
+    return {name: on_confusion(as_objective(given).on(context), confusion) for name, given in named.items()}
 
 
-def make_scorer(objective: ObjectiveLike, *, absent: Absent = "error", **known: Any) -> Callable[..., float]:
+@dataclass(frozen=True)
+class _Scorer:
+    """Minus an objective of an estimator's predictions."""
+
+    objective: Objective
+    absent: Absent
+    known: Mapping[str, Any]
+
+    def __call__(self, estimator: Any, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        values = evaluate(
+            y,
+            estimator.predict(X),
+            estimator.classes_,
+            [self.objective],
+            sample_weight=sample_weight,
+            absent=self.absent,
+            **self.known,
+        )
+        return -values[self.objective.name]
+
+
+def make_scorer(
+    objective: ObjectiveLike,
+    *,
+    absent: Absent = "error",
+    weights: PerClass = None,
+    groups: PerClass = None,
+    class_counts: PerClass = None,
+) -> Callable[..., float]:
     """A scikit-learn scorer: minus the objective of ``estimator.predict``, so that greater is better.
 
     Parameters
     ----------
     objective : name, objective or function
         What is to be lowered.
-    absent, **known
+    absent, weights, groups, class_counts
         As in `evaluate`.
 
     Returns
@@ -117,12 +158,5 @@ def make_scorer(objective: ObjectiveLike, *, absent: Absent = "error", **known: 
     >>> make_scorer("balanced")(model, [[0], [1]], [0, 1])
     -0.5
     """
-    parsed = as_objective(objective)
-
-    def scorer(estimator: Any, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        values = evaluate(
-            y, estimator.predict(X), estimator.classes_, [parsed], sample_weight=sample_weight, absent=absent, **known
-        )
-        return -values[parsed.name]
-
-    return scorer
+    known = {"weights": weights, "groups": groups, "class_counts": class_counts}
+    return _Scorer(as_objective(objective), absent, known)

@@ -7,8 +7,9 @@ which. It is evaluated on the K² cells of the confusion matrix, weighted by wha
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,10 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capri._checks import InputError, check_names
+from capri._checks import InputError
 from capri.forms import ClassContext, ConfusionFunction
 
 GREATER, SMALLER = ("_score", "_corrcoef"), ("_loss", "_error")  # how names of metrics end, and what is better
+_WHOLE = re.compile(r"-?\d+")
 OF_PROBABILITIES = {"y_score", "y_proba", "y_prob", "pred_decision"}  # what they call predictions that are no labels
 
 
@@ -38,10 +40,8 @@ class Metric:
         return _name(self.function) + (f"({settings})" if settings else "")
 
     def on(self, classes: ClassContext) -> ConfusionFunction:
-        """The objective on these classes. Labels are 0 … K − 1, or the names where classes have any."""
-        k = classes.n_classes
-        named = classes.class_names != check_names(None, k)
-        labels = np.array(classes.class_names) if named else np.arange(k)
+        """The objective on these classes. Labels are numbers where all names are whole numbers, else the names."""
+        k, labels = classes.n_classes, self._labels(classes.class_names)
         truth, predictions = np.repeat(labels, k), np.tile(labels, k)
 
         def value(confusion: NDArray[np.float64]) -> float:
@@ -49,6 +49,13 @@ class Metric:
             return 1 - found if self.greater_is_better else found
 
         return ConfusionFunction(value)
+
+    def _labels(self, names: Sequence[str]) -> NDArray[Any]:
+        """Names as the metric sorts and names them: 10 comes after 2, unless its settings speak of text."""
+        told = [self.settings.get("pos_label"), *np.ravel(self.settings.get("labels") or [])]
+        if any(isinstance(label, str) for label in told) or not all(_WHOLE.fullmatch(name) for name in names):
+            return np.array(names)
+        return np.array([int(name) for name in names])
 
     def __call__(self, truth: NDArray[Any], predictions: NDArray[Any], weight: NDArray[np.float64]) -> float:
         """The metric itself, of weighted pairs of labels."""

@@ -1,4 +1,4 @@
-"""Objectives: one number to lower, made of class errors.
+"""Objectives: one number to lower, made of class errors or of the confusion matrix.
 
 Objectives go by name (``"cvar:0.2"``, ``"0.5*balanced+0.5*sdev"``), as objects (``cvar(0.2)``), as any function of the
 class errors, or as metrics and scorers of scikit-learn (``balanced_accuracy_score``, ``get_scorer("f1_macro")``). An
@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -44,30 +44,67 @@ MANY_SHOT, FEW_SHOT = 100, 20  # more than 100 training samples: many; fewer tha
 
 @dataclass(frozen=True)
 class Objective:
-    """A named objective that waits for its classes: ``objective.on(context)`` can be evaluated and searched.
+    """A named objective that does not know its classes yet: ``objective.on(context)`` can be evaluated and searched.
 
     Objectives add and scale: ``0.5 * balanced() + 0.5 * cvar(0.2)``.
+
+    Parameters
+    ----------
+    name : str
+        As users write it and results show it.
+    build : function
+        From a `ClassContext` to something that can be evaluated: a `Form`, or a function of errors or confusions.
     """
 
     name: str
     build: Callable[[ClassContext], Evaluator] = field(repr=False, compare=False)
 
     def on(self, context: ClassContext) -> Evaluator:
-        """The objective on these classes: a function of the errors of those that have samples, or of all confusions."""
-        evaluator = self.build(context)
-        return evaluator if isinstance(evaluator, ConfusionEvaluator) else self.build(context.present())
+        """The objective on these classes.
+
+        Parameters
+        ----------
+        context : ClassContext
+            What is known of the classes: names, shares, weights, ….
+
+        Returns
+        -------
+        Evaluator
+            A function of the errors of the classes that have samples, or of the confusion matrix of all classes.
+        """
+        evaluator, present = self.build(context), context.present()
+        return evaluator if present is context or isinstance(evaluator, ConfusionEvaluator) else self.build(present)
 
     def __add__(self, other: Objective) -> Objective:
-        return Objective(f"{self.name}+{other.name}", lambda c: add(self.on(c), other.on(c)))
+        return Objective(f"{self.name}+{other.name}", partial(_sum, self, other))
 
     def __rmul__(self, factor: float) -> Objective:
         if not math.isfinite(factor):
             raise InputError(f"objective {self.name!r} times {factor}: the factor must be a finite number.")
         name = "+".join(f"{shortest(factor)}*{term}" for term in _PLUS.split(self.name))
-        return Objective(name, lambda c: scale(float(factor), self.on(c)))
+        return Objective(name, partial(_multiple, float(factor), self))
 
     def __str__(self) -> str:
         return self.name
+
+
+# What objectives are built by. Functions of the module, so that an objective can be pickled as its parts can.
+
+
+def _sum(first: Objective, second: Objective, context: ClassContext) -> Evaluator:
+    return add(first.on(context), second.on(context))
+
+
+def _multiple(factor: float, objective: Objective, context: ClassContext) -> Evaluator:
+    return scale(factor, objective.on(context))
+
+
+def _of_errors(function: Callable[[Vector], float], _: ClassContext) -> Evaluator:
+    return ErrorFunction(function)
+
+
+def _of_confusions(function: Callable[[NDArray[np.float64]], float], _: ClassContext) -> Evaluator:
+    return ConfusionFunction(function)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -90,11 +127,25 @@ def register_objective(
 ) -> Callable[[Callable[..., Any]], Callable[..., Objective]]:
     """Register an objective under a name; the decorated function becomes its constructor.
 
-    on="errors": ``f(errors) -> float``; on="confusion": ``f(confusion) -> float``; on="classes": ``f(context) -> Form``
-    with the `ClassContext` (names, shares, weights, …) in place of the errors. The confusion matrix holds counts, with
-    a row of zeros for a class that was left out.
-    With a `parameter`, the function takes it as a second argument and the name reads ``"name:value"``.
+    Parameters
+    ----------
+    name : str
+        Without spaces and ``+ * : [ ]``.
+    on : {"errors", "confusion", "classes"}
+        What the function takes. "errors": ``f(errors) -> float``, with the errors of the classes that have samples.
+        "confusion": ``f(confusion) -> float``, with counts; rows are true classes, and zeros for one without samples.
+        "classes": ``f(context) -> Form``, with the `ClassContext` (names, shares, weights, …).
+    parameter : str, optional
+        The name of a parameter, which the function takes as its second argument; the objective then reads
+        ``"name:value"``.
 
+    Returns
+    -------
+    callable
+        The decorator.
+
+    Examples
+    --------
     >>> from capri.forms import ClassContext
     >>> @register_objective("range")
     ... def error_range(errors):
@@ -124,12 +175,24 @@ def register_objective(
 
 
 def unregister_objective(name: str) -> None:
-    """Forget a registered objective."""
+    """Forget a registered objective.
+
+    Parameters
+    ----------
+    name : str
+        Its name; one that is not registered is no error.
+    """
     _REGISTRY.pop(name, None)
 
 
 def objective_names() -> dict[str, str]:
-    """Every registered name (with its parameter) and what it means."""
+    """Every objective that has a name.
+
+    Returns
+    -------
+    dict
+        From names (with the parameter, as in "cvar:a") to what they mean.
+    """
     return {_label(n, e.parameter) if e.parameter else n: e.description for n, e in _REGISTRY.items()}
 
 
@@ -142,18 +205,18 @@ def _construct(name: str, *args: Any) -> Objective:
     if len(args) != (entry.parameter is not None):
         wants = f"a parameter, as in '{_label(name, entry.parameter)}'" if entry.parameter else "no parameter"
         raise InputError(f"objective {name!r} takes {wants}; got {args or 'none'}.")
-    label = _label(name, args[0]) if args else name
+    return Objective(_label(name, args[0]) if args else name, partial(_registered, name, args))
 
-    def build(context: ClassContext) -> Evaluator:
-        if entry.on == "classes":
-            form = entry.make(context, *args)
-            if not isinstance(form, Evaluator):
-                raise InputError(f"objective {name!r} on classes must return a form; got {type(form).__name__}.")
-            return form
-        wrap = ErrorFunction if entry.on == "errors" else ConfusionFunction
-        return wrap(lambda x: entry.make(x, *args))
 
-    return Objective(label, build)
+def _registered(name: str, args: tuple[Any, ...], context: ClassContext) -> Evaluator:
+    entry = _REGISTRY[name]
+    if entry.on == "classes":
+        form = entry.make(context, *args)
+        if not isinstance(form, Evaluator):
+            raise InputError(f"objective {name!r} on classes must return a form; got {type(form).__name__}.")
+        return form
+    wrap = ErrorFunction if entry.on == "errors" else ConfusionFunction
+    return wrap(lambda x: entry.make(x, *args))
 
 
 ObjectiveLike: TypeAlias = str | Objective | Callable[..., float]
@@ -162,11 +225,28 @@ ObjectiveLike: TypeAlias = str | Objective | Callable[..., float]
 def as_objective(objective: ObjectiveLike) -> Objective:
     """An objective from its name, from any function of the class errors, or from a metric.
 
-    A metric is a function ``metric(y_true, y_pred)`` of labels, or a scorer made of one. It becomes 1 − metric where
-    greater is better: as its scorer says, or its name, which ends in ``_score`` then, and otherwise in ``_loss`` or
-    ``_error``. Metrics are functions of the confusion matrix; those that are objectives here are searched as these, the
-    others are called for each confusion on the way, which takes long.
+    A metric is a function ``metric(y_true, y_pred)`` of labels, or a scikit-learn scorer made of one. Where greater is
+    better, the objective is 1 − metric. A scorer says whether greater is better; a bare metric says it by its name,
+    which ends in ``_score`` or ``_corrcoef`` if so, and in ``_loss`` or ``_error`` if not. Accuracy, balanced
+    accuracy, macro and weighted F1, κ and Matthews' correlation are objectives of capri and are searched as such. Any
+    other metric is called again for every confusion matrix that the search meets, which takes long.
 
+    Parameters
+    ----------
+    objective : str, Objective or function
+        A name such as "cvar:0.2", a sum such as "0.5*balanced+0.5*sdev", a function of the class errors, or a metric.
+
+    Returns
+    -------
+    Objective
+
+    Raises
+    ------
+    InputError
+        Where the name is unknown; the message suggests one that is near.
+
+    Examples
+    --------
     >>> as_objective("0.5*balanced + 0.5*cvar:0.2").name
     '0.5*balanced+0.5*cvar:0.2'
     >>> from sklearn.metrics import cohen_kappa_score
@@ -179,7 +259,8 @@ def as_objective(objective: ObjectiveLike) -> Objective:
     if callable(objective):
         if (metric := as_metric(objective)) is not None:
             return _from_metric(metric)
-        return Objective(getattr(objective, "__name__", "custom"), lambda _: ErrorFunction(objective))
+        name = str(getattr(objective, "__name__", "custom"))
+        return Objective(f"own {name}" if name in _REGISTRY else name, partial(_of_errors, objective))
     if not isinstance(objective, str):
         raise InputError(f"objective is {objective!r}; give a name such as 'balanced' or 'cvar:0.2', or a function.")
     return reduce(operator.add, map(_parse_term, _PLUS.split(objective)))
@@ -199,13 +280,12 @@ _OURS = {
 
 def _from_metric(metric: Metric) -> Objective:
     theirs = str(getattr(metric.function, "__module__", "")).startswith("sklearn.metrics.")
-    ours = _OURS.get(metric.name) if theirs else None
+    return Objective(metric.name, partial(_of_metric, metric, _OURS.get(metric.name) if theirs else None))
 
-    def build(context: ClassContext) -> Evaluator:
-        # An absent class that is predicted counts in theirs.
-        return _construct(ours).build(context) if ours and context.shares.all() else metric.on(context)
 
-    return Objective(metric.name, build)
+def _of_metric(metric: Metric, ours: str | None, context: ClassContext) -> Evaluator:
+    # An absent class that is predicted counts in theirs.
+    return _construct(ours).build(context) if ours and context.shares.all() else metric.on(context)
 
 
 def _parse_term(text: str) -> Objective:
@@ -360,7 +440,7 @@ def class_error(classes: ClassContext, which: Any) -> Form:
     names, numbers = classes.class_names, classes.index.tolist()
     if str(which) in names:
         return _linear(np.eye(classes.n_classes)[names.index(str(which))])
-    if str(which).isdigit() and int(which) in numbers:
+    if not all(name.isdigit() for name in names) and str(which).isdigit() and int(which) in numbers:
         return _linear(np.eye(classes.n_classes)[numbers.index(int(which))])
     raise InputError(f"err[{which}]: no such class with samples; give an index 0 … {max(numbers)} or a class name.")
 
@@ -397,8 +477,19 @@ def mcc(confusion: NDArray[np.float64]) -> float:
 
 
 def expected_cost(costs: ArrayLike) -> Objective:
-    """Mean cost per sample under a cost matrix, costs[i, j] for predicting j on class i.
+    """Mean cost per sample under a cost matrix.
 
+    Parameters
+    ----------
+    costs : array-like of shape (K, K)
+        ``costs[i, j]`` is the cost of predicting class j on a sample of class i.
+
+    Returns
+    -------
+    Objective
+
+    Examples
+    --------
     >>> from capri.evaluation import evaluate
     >>> evaluate([0, 0, 1, 1], [0, 0, 0, 1], 2, [expected_cost([[0, 1], [5, 0]])])
     {'cost': 1.25}
@@ -406,16 +497,36 @@ def expected_cost(costs: ArrayLike) -> Objective:
     matrix = np.asarray(costs, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
         raise InputError(f"costs must be a finite square matrix, one row per true class; got shape {matrix.shape}.")
+    return Objective("cost", partial(_cost, matrix))
 
-    def build(classes: ClassContext) -> ConfusionForm:
-        k = classes.n_classes
-        if len(matrix) != k:
-            raise InputError(f"costs is {matrix.shape} for {k} classes; give one row and column per class.")
-        return ConfusionForm(matrix / classes.total, np.zeros(k))
 
-    return Objective("cost", build)
+def _cost(matrix: NDArray[np.float64], classes: ClassContext) -> ConfusionForm:
+    k = classes.n_classes
+    if len(matrix) != k:
+        raise InputError(f"costs is {matrix.shape} for {k} classes; give one row and column per class.")
+    return ConfusionForm(matrix / classes.total, np.zeros(k))
 
 
 def confusion_objective(function: Callable[[NDArray[np.float64]], float], name: str | None = None) -> Objective:
-    """An objective from any function of the confusion matrix (rows are true classes), to be lowered."""
-    return Objective(name or str(getattr(function, "__name__", "custom")), lambda _: ConfusionFunction(function))
+    """An objective from any function of the confusion matrix.
+
+    Parameters
+    ----------
+    function : callable
+        From the counts (K, K), where rows are true classes and columns predicted ones, to a number to be lowered.
+    name : str, optional
+        The objective's name; the function's by default.
+
+    Returns
+    -------
+    Objective
+
+    Examples
+    --------
+    >>> from capri import evaluate
+    >>> def missed(confusion):
+    ...     return confusion[1, 0] / confusion[1].sum()
+    >>> evaluate([0, 1, 1, 1], [0, 0, 0, 1], 2, [confusion_objective(missed)])
+    {'missed': 0.6666666666666666}
+    """
+    return Objective(name or str(getattr(function, "__name__", "custom")), partial(_of_confusions, function))

@@ -1,7 +1,7 @@
 """The policy: the artefact that leaves the laboratory.
 
 It holds what was tuned (the strategy and the W behind it), for which side (decisions, or a loss), on what (classes,
-attributes, a digest of the data), to what (objective, constraints) and what it bought on validation. On disk it is JSON
+attributes, a digest of the data), to what (objective, constraints) and what it gained on validation. On disk it is JSON
 with a schema version and a digest of its own content: loading checks everything and executes nothing; saving is atomic.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from numbers import Integral, Real
@@ -19,18 +20,23 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError, check_names, check_scores, short
+from capri._checks import InputError, InputWarning, check_names, check_scores, short
 from capri._files import write_atomically
 from capri._provenance import versions
 from capri.classes import Classes
 from capri.strategy import Strategy
 
 SCHEMA = 2
+FEW = 10  # rows that may sum to 1 by chance
 FLOOR = 1e-6  # the smallest probability that is told from 0, unless a policy says otherwise
 
 ScoreKind: TypeAlias = Literal["logits", "proba"]
 Side: TypeAlias = Literal["posthoc", "loss"]
 Label: TypeAlias = str | int | float | bool
+
+
+class ProbabilityWarning(InputWarning):
+    """Scores that were declared logits look like probabilities."""
 
 
 class PolicyError(InputError):
@@ -93,12 +99,25 @@ def _check_fields(thing: Any, rules: Mapping[str, _Rule], prefix: str = "") -> N
 
 @dataclass(frozen=True)
 class Validation:
-    """Figures of the validation set before and after tuning: all standard objectives and the errors per class.
+    """What tuning changed on the validation set: all standard objectives and the errors per class, before and after.
 
-    errors_before, errors_after: None for a class without samples. samples: (weighted) samples per class. improvement:
-    before − after of the tuned objective. interval: its 90 % stratified bootstrap interval, if one was drawn. The same
-    data chose the adjustment, so the interval is optimistic; held-out data are the judge. feasible: were the
-    constraints met?
+    Parameters
+    ----------
+    objective : str
+        The tuned objective.
+    before, after : mapping from objectives to numbers
+        The standard objectives and the tuned one.
+    errors_before, errors_after : sequence of float or None
+        Errors per class; None for a class without samples.
+    samples : sequence of float
+        Samples per class, or their total weight.
+    improvement : float
+        before − after of the tuned objective.
+    interval : (float, float) or None
+        90 % stratified bootstrap interval of the improvement, if one was drawn. The same data chose the adjustment, so
+        the interval is optimistic; only held-out data can say for sure.
+    feasible : bool
+        Whether all constraints were met.
     """
 
     objective: str
@@ -115,7 +134,13 @@ class Validation:
         _check_fields(self, _VALIDATION_RULES, "validation.")
 
     def check_classes(self, n_classes: int) -> None:
-        """One entry for each class where there should be."""
+        """Refuse figures per class that are not of this many classes.
+
+        Parameters
+        ----------
+        n_classes : int
+            K.
+        """
         for name in ("errors_before", "errors_after", "samples"):
             if (n := len(getattr(self, name))) != n_classes:
                 raise InputError(f"validation.{name} has {n} entries for {n_classes} classes; give one per class.")
@@ -125,13 +150,43 @@ class Validation:
 class Policy:
     """A tuned strategy with its provenance; `apply` is all that serving needs.
 
-    side: "posthoc" adjusts a trained model's scores; "loss" is what `capri search` finds, a loss to train with, which
-    `apply` refuses. classes: the labels by column, of any type that JSON keeps (text, whole numbers, numbers, truth
-    values; NumPy's become Python's); others are refused, because what `predict` returns must be what was given.
-    scores: whether the model gives "logits" or "proba"; probabilities become log max(p, floor). method, reason: how the
-    strategy was tuned, and how that ended. weights: W by row ("l", "delta", and "residual" where classes deviate from
-    the prior). dictionary: how D was made. validation: figures before and after tuning. data: what it was tuned on.
+    Parameters
+    ----------
+    strategy : Strategy
+        What was tuned: ω, l, Δ and ε per class.
+    objective : str
+        What it was tuned for.
+    classes : tuple of labels
+        The label of each score column: text, whole numbers, finite numbers or truth values, which JSON keeps (NumPy's
+        become Python's). Others are refused, because `predict` must return the labels that were given.
+    scores : {"logits", "proba"}
+        What the model gives; probabilities become log max(p, floor).
+    side : {"posthoc", "loss"}
+        "posthoc" adjusts a trained model's scores. "loss" is a loss to train with, as `capri search` finds it; `apply`
+        refuses it.
+    floor : float
+        The smallest probability that is told from 0.
+    method, reason : str
+        How the strategy was tuned, and how that ended.
+    constraints : tuple of str
+        What tuning had to keep to.
+    attributes : mapping from names to lists
+        The class attributes, one number per class each.
+    dictionary : mapping
+        How D was made.
+    weights : mapping from names to lists
+        W by row: "l", "delta", …, and "residual" where classes deviate from the prior.
+    validation : Validation, optional
+        Figures before and after tuning.
+    data : mapping
+        What the policy was tuned on.
+    seed : int, optional
+        Of the search.
+    versions : mapping from names to versions
+        The software that made it.
 
+    Examples
+    --------
     >>> policy = Policy(Strategy.logit_adjustment([90, 10]), objective="balanced", classes=("common", "rare"))
     >>> policy.predict([[1.0, 0.0]])
     array(['rare'], dtype='<U6')
@@ -174,17 +229,49 @@ class Policy:
     # -- use ---------------------------------------------------------------------------------------------------------
 
     def apply(self, scores: ArrayLike) -> NDArray[np.float64]:
-        """Adjusted scores Δ∘o − l, (n_samples, K), in plain NumPy; their argmax is the decision."""
+        """Adjusted scores Δ∘o − l, in plain NumPy; their argmax is the decision.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_samples, K)
+            Logits or probabilities, as `scores` says. The columns of a DataFrame are matched to the classes by name.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, K)
+
+        Raises
+        ------
+        InputError
+            Where the policy is a loss, or the scores are not of its classes.
+        """
         self.require_posthoc()
         arranged = Classes.of(self.classes).arrange(scores)  # by the names of a table's columns, where it has them
         return self.strategy.adjust(to_logits(arranged, self.scores, self.floor))
 
     def predict(self, scores: ArrayLike) -> NDArray[Any]:
-        """The labels decided on, (n_samples,), of the type that they had in tuning."""
+        """The labels decided on.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_samples, K)
+            As in `apply`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Labels of the type that they had in tuning.
+        """
         return np.asarray(self.labels[self.apply(scores).argmax(axis=1)])
 
     def require_posthoc(self) -> None:
-        """Refuse a loss where decisions are to be adjusted."""
+        """Refuse a loss where decisions are to be adjusted.
+
+        Raises
+        ------
+        InputError
+            Where `side` is "loss".
+        """
         if self.side == "loss":
             raise InputError(
                 "this policy is a loss (Δ∘o + l in training), not an adjustment of a trained model's scores; "
@@ -199,19 +286,47 @@ class Policy:
         return _digest(_plain(self, "policy"))
 
     def to_json(self) -> str:
-        """The policy as JSON, with schema version and digest."""
+        """The policy as JSON, with schema version and digest.
+
+        Returns
+        -------
+        str
+        """
         content = _plain(self, "policy")
         return json.dumps(
             {"schema": SCHEMA, "digest": _digest(content), "policy": content}, indent=1, ensure_ascii=False
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the policy; a file that was there stays whole until the new one is complete."""
+        """Write the policy; a file that was there stays whole until the new one is complete.
+
+        Parameters
+        ----------
+        path : str or Path
+            Where to.
+        """
         write_atomically(path, self.to_json().encode())
 
     @classmethod
     def from_json(cls, text: str, source: str = "policy") -> Policy:
-        """Read and check a policy, of this schema or the one before."""
+        """Read and check a policy, of this schema or the one before.
+
+        Parameters
+        ----------
+        text : str
+            What `to_json` gave.
+        source : str
+            Where the text comes from, for error messages.
+
+        Returns
+        -------
+        Policy
+
+        Raises
+        ------
+        PolicyError
+            Where the text is truncated, was changed, is of another version, or is not a policy.
+        """
         content = _checked_content(text, source)
         if missing := {f.name for f in fields(cls)} - set(content):
             raise PolicyError(f"{source}: it lacks {', '.join(sorted(missing))}; save it again.")
@@ -230,7 +345,22 @@ class Policy:
 
     @classmethod
     def load(cls, path: str | Path) -> Policy:
-        """Read and check a policy file."""
+        """Read and check a policy file.
+
+        Parameters
+        ----------
+        path : str or Path
+            What `save` wrote.
+
+        Returns
+        -------
+        Policy
+
+        Raises
+        ------
+        PolicyError
+            Where the file is missing, truncated, was changed, is of another version, or is not a policy.
+        """
         try:
             text = Path(path).read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -244,11 +374,12 @@ def to_logits(scores: ArrayLike, kind: ScoreKind, floor: float) -> NDArray[Any]:
     """Scores as logits: as they are, or log max(p, floor)."""
     array = check_scores(scores)
     if kind == "logits":
+        _warn_if_probabilities(array)
         return array
     if array.min() < 0 or array.max() > 1 + 1e-6:
         raise InputError(
             f"scores are declared probabilities but range from {array.min():g} to {array.max():g}; "
-            "they must lie in [0, 1]. For logits use {argument}.",
+            "they must lie in [0, 1]. If they are logits, give {argument}.",
             argument="scores",
             value="logits",
         )
@@ -267,6 +398,21 @@ def _label(value: Any, k: int) -> Label:
 
 # --------------------------------------------------------------------------------------------------------------------
 # Reading
+
+
+def _warn_if_probabilities(scores: NDArray[Any]) -> None:
+    """Rows within [0, 1] that sum to 1 are hardly logits."""
+    head = scores[:1000].astype(np.float64)
+    if len(head) >= FEW and head.min() >= 0 and np.allclose(head.sum(axis=1), 1, atol=1e-2):
+        warnings.warn(
+            ProbabilityWarning(
+                "the rows of the scores sum to 1, as probabilities do, and are taken for logits; give {argument} if "
+                "they are probabilities.",
+                argument="scores",
+                value="proba",
+            ),
+            stacklevel=4,
+        )
 
 
 def _checked_content(text: str, source: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Seeded draws within classes, so that every part of a split has its share of each class.
 
-`divide` shuffles and cuts, `draw` picks a set. They go through the random numbers differently, and stored results hold
-each to its own: change neither.
+`divide` shuffles and cuts, `draw` picks a set. With the same seed they choose different samples. Stored results were
+made with the one or the other, so neither may change.
 """
 
 from __future__ import annotations

@@ -33,8 +33,21 @@ NEUTRAL = {"omega": 1.0, "l": 0.0, "delta": 1.0, "smoothing": 0.0}  # cross-entr
 
 @dataclass(frozen=True, eq=False)
 class Strategy:
-    """Weight ω, offset l, multiplier Δ and label smoothing ε of each class; ε is 0 where it is left out.
+    """Weight ω, offset l, multiplier Δ and label smoothing ε of each class.
 
+    Parameters
+    ----------
+    omega : array-like of shape (K,)
+        Weights of the loss, at least 0.
+    l : array-like of shape (K,)
+        Offsets: the loss adds them to the logits, post-hoc adjustment subtracts them.
+    delta : array-like of shape (K,)
+        Multipliers of the logits, above 0.
+    smoothing : array-like of shape (K,), optional
+        Label smoothing of the loss, from 0 (the default) to below 1.
+
+    Examples
+    --------
     >>> Strategy.logit_adjustment([900, 90, 10], tau=1.0).adjust([[2.0, 1.0, 0.5]]).argmax()
     np.int64(2)
     """
@@ -62,7 +75,19 @@ class Strategy:
         delta: ArrayLike | None = None,
         smoothing: ArrayLike | None = None,
     ) -> Strategy:
-        """A strategy that is neutral (ω = 1, l = 0, Δ = 1, ε = 0) in what is not given."""
+        """A strategy that is neutral (ω = 1, l = 0, Δ = 1, ε = 0) in what is not given.
+
+        Parameters
+        ----------
+        n_classes : int
+            K.
+        omega, l, delta, smoothing : array-like of shape (K,), optional
+            Weights, offsets, multipliers and label smoothing.
+
+        Returns
+        -------
+        Strategy
+        """
         given = {"omega": omega, "l": l, "delta": delta, "smoothing": smoothing}
         return cls(
             **{
@@ -75,24 +100,84 @@ class Strategy:
 
     @classmethod
     def logit_adjustment(cls, class_counts: ArrayLike, tau: float = 1.0) -> Strategy:
-        """LA: l_k = τ log π_k (Menon et al. 2021); balanced softmax at τ = 1."""
+        """Logit adjustment (LA): l_k = τ log π_k; balanced softmax at τ = 1.
+
+        Parameters
+        ----------
+        class_counts : array-like of shape (K,)
+            Training samples per class; π_k is the share of class k.
+        tau : float
+            Its strength τ.
+
+        Returns
+        -------
+        Strategy
+
+        References
+        ----------
+        Menon et al., "Long-tail learning via logit adjustment", ICLR 2021.
+        """
         pi = frequency(class_counts)
         return cls.of(len(pi), l=tau * np.log(pi))
 
     @classmethod
     def cdt(cls, class_counts: ArrayLike, gamma: float) -> Strategy:
-        """CDT: Δ_k = (π_k / π_max)^γ in the loss (Ye et al. 2020)."""
+        """Class-dependent temperatures (CDT): Δ_k = (π_k / π_max)^γ in the loss.
+
+        Parameters
+        ----------
+        class_counts : array-like of shape (K,)
+            Training samples per class; π_k is the share of class k.
+        gamma : float
+            Its strength γ.
+
+        Returns
+        -------
+        Strategy
+
+        References
+        ----------
+        Ye et al., "Identifying and compensating for feature deviation in imbalanced deep learning", 2020.
+        """
         pi = frequency(class_counts)
         return cls.of(len(pi), delta=(pi / pi.max()) ** gamma)
 
     @classmethod
     def vs(cls, class_counts: ArrayLike, tau: float, gamma: float) -> Strategy:
-        """VS: offsets of LA and multipliers of CDT together (Kini et al. 2021)."""
+        """Vector scaling (VS): the offsets of logit adjustment and the multipliers of CDT together.
+
+        Parameters
+        ----------
+        class_counts : array-like of shape (K,)
+            Training samples per class.
+        tau : float
+            Strength of the offsets.
+        gamma : float
+            Strength of the multipliers.
+
+        Returns
+        -------
+        Strategy
+
+        References
+        ----------
+        Kini et al., "Label-imbalanced and group-sensitive classification under overparameterization", NeurIPS 2021.
+        """
         return replace(cls.cdt(class_counts, gamma), l=cls.logit_adjustment(class_counts, tau).l)
 
     @classmethod
     def weighted(cls, weights: ArrayLike) -> Strategy:
-        """Weighted cross-entropy: ω as given, scaled to mean 1."""
+        """Weighted cross-entropy.
+
+        Parameters
+        ----------
+        weights : array-like of shape (K,)
+            ω on any scale; it is scaled to mean 1.
+
+        Returns
+        -------
+        Strategy
+        """
         omega = check_vector(weights, "weights", low=0)
         if omega.sum() == 0:
             raise InputError("weights sum to 0; give at least one class a positive weight.")
@@ -111,7 +196,21 @@ class Strategy:
         w_smoothing: ArrayLike | None = None,
         delta_form: DeltaForm = "normalized",
     ) -> Strategy:
-        """S = W F(A): l = D w_l, Δ = form(D w_Δ), ω = softplus(D w_ω) scaled to mean 1, ε = ½·sigmoid(D w_ε)."""
+        """S = W F(A): l = D w_l, Δ = form(D w_Δ), ω = softplus(D w_ω) scaled to mean 1, ε = ½·sigmoid(D w_ε).
+
+        Parameters
+        ----------
+        dictionary : Dictionary
+            D, of shape (K, M).
+        w_l, w_delta, w_omega, w_smoothing : array-like of shape (M,), optional
+            The rows of W; what is left out stays neutral.
+        delta_form : {"normalized", "sigmoid", "exp", "linear"}
+            How Δ is made of x = D w_Δ: sigmoid(√K·x/‖x‖) as in the paper, sigmoid(x), exp(x) or 1 + x.
+
+        Returns
+        -------
+        Strategy
+        """
         return cls.of(
             dictionary.shape[0],
             l=None if w_l is None else dictionary @ w_l,
@@ -124,19 +223,51 @@ class Strategy:
 
     @property
     def n_classes(self) -> int:
-        """K."""
+        """The number of classes, K."""
         return len(self.l)
 
     def adjust(self, scores: ArrayLike) -> NDArray[np.float64]:
-        """Post-hoc: Δ∘o − l, of shape (n_samples, K). ω and ε are of the loss alone."""
+        """Post-hoc: Δ∘o − l. The argmax of a row is the decision. ω and ε play no part; they belong to the loss.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_samples, K)
+            The logits o of a trained model.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, K)
+        """
         return self._checked(scores) * self.delta - self.l
 
     def loss_scores(self, scores: ArrayLike) -> NDArray[np.float64]:
-        """What the loss compares: Δ∘o + l, of shape (n_samples, K)."""
+        """What the loss compares: Δ∘o + l.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_samples, K)
+            The logits o of a model in training.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, K)
+        """
         return self._checked(scores) * self.delta + self.l
 
     def loss(self, scores: ArrayLike, y: ArrayLike) -> Vector:
-        """The parametric cross-entropy of each sample, (n_samples,); `capri.bilevel` has the differentiable twin."""
+        """The parametric cross-entropy of each sample; `capri.bilevel` has the differentiable twin.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_samples, K)
+            Logits.
+        y : array-like of shape (n_samples,)
+            Classes, numbered 0 … K − 1.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
         z = self.loss_scores(scores)
         labels = check_labels(y, self.n_classes, len(z))
         top = z.max(axis=1)
@@ -148,7 +279,14 @@ class Strategy:
         return np.asarray((1 - epsilon) * own + epsilon * (self.omega * (log_sum[:, None] - z)).mean(axis=1))
 
     def transferred(self) -> Strategy:
-        """The other side's counterpart: post-hoc (Δ, l) ↔ loss (1/Δ, l/Δ). Exact for equal Δ, a heuristic otherwise."""
+        """The counterpart on the other side: post-hoc (Δ, l) becomes (1/Δ, l/Δ) in the loss, and the other way round.
+
+        It is exact where all Δ are equal, and a heuristic otherwise.
+
+        Returns
+        -------
+        Strategy
+        """
         return replace(self, delta=1 / self.delta, l=self.l / self.delta)
 
     def _checked(self, scores: ArrayLike) -> NDArray[np.float64]:

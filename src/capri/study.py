@@ -227,12 +227,23 @@ def run(
 
     Parameters
     ----------
-    source : the split of a seed, as it is known to those who tune for an objective.
-    seeds : one per split.
-    methods : by the name they shall have in the study.
-    objectives : by name.
-    jobs : processes; −1 is as many as there are cores.
-    on_step : called once per split and objective.
+    source : callable
+        ``source(seed, objective)`` is the split of a seed, with what methods may know when they tune for the objective
+        (weights, for instance, may be known for "weighted" alone).
+    seeds : iterable of int
+        One per split.
+    methods : mapping from names to methods
+        The names are those that they have in the study.
+    objectives : sequence of str
+        Names of objectives.
+    jobs : int
+        Processes; −1 is as many as there are cores.
+    on_step : callable
+        Called once per split and objective.
+
+    Returns
+    -------
+    Study
     """
     from joblib import Parallel, delayed
 

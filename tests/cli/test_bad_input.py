@@ -128,12 +128,18 @@ TUNE = [
     # scores and labels
     (["flat.npz"], "flat.npz: logits must have shape (n_samples, n_classes); got shape (90,)."),
     (["nan.npz"], "nan.npz: logits[4, 1] is nan; 1 entries are NaN or infinite."),
-    (["unknown_label.npz"], "label 'wolf' is not in the class list: ['cat', 'dog', 'lynx']."),
-    (["unknown_label.csv"], "label 'wolf' is not in the class list: ['cat', 'dog', 'lynx']."),
+    (
+        ["unknown_label.npz"],
+        "labels holds 'wolf', but the score columns are named ['cat', 'dog', 'lynx'];",
+    ),
+    (
+        ["unknown_label.csv"],
+        "labels holds 'wolf', but the score columns are named ['cat', 'dog', 'lynx'];",
+    ),
     (["text_labels.npz"], "label 'cat' is not in the class list: 0 … 2; name the columns with --class-names."),
     (["outside.npz"], "there are 4 classes but 3 score columns; give --class-names with one label per column"),
     (["shifted.npz"], "the columns may stand for classes 0 … 2 or 1 … 3; give --class-names with the label of each"),
-    (["halves.npz"], "y holds continuous numbers; give one class label per sample."),
+    (["halves.npz"], "labels holds continuous numbers; give one class label per sample."),
     (["fewer_labels.npz"], "there are 89 labels for 90 samples; give one label per sample."),
     (["matrix_labels.npz"], "matrix_labels.npz: y must hold one label per sample; got shape (90, 3)."),
     (

@@ -3,8 +3,10 @@
 import json
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from capri import LogitAdjuster, Policy, register_objective
@@ -215,6 +217,34 @@ class TestWarnings:
 
 class TestClassFiles:
     """What is said of classes may come from any kind of file."""
+
+    @pytest.mark.parametrize("kind", ["value_counts.csv", "unnamed.csv", "counts.json", "list.json", "class.csv"])
+    def test_counts_as_people_have_them(self, capri, files, kind):
+        labels = pd.Series(["lynx"] * 10 + ["cat"] * 900 + ["dog"] * 90, name="species")
+        counted = labels.value_counts(ascending=True)
+        {
+            "value_counts.csv": lambda: counted.to_csv(kind),
+            "unnamed.csv": lambda: counted.rename_axis(None).to_csv(kind),
+            "counts.json": lambda: counted.to_json(kind),
+            "list.json": lambda: Path(kind).write_text("[900, 90, 10]"),
+            "class.csv": lambda: counted.rename_axis("class").to_csv(kind),
+        }[kind]()
+        expected = capri("tune", files / "val.npz", "--method", "la", "--class-counts", "900,90,10", "-o", "made.json")
+        assert expected.code == 0, expected.err
+        done = capri("tune", files / "val.npz", "--method", "la", "--class-counts", kind, "-o", "again.json")
+        assert done.code == 0, done.err
+        assert offsets("again.json") == offsets("made.json")
+
+    def test_norms_and_noise_of_a_training_run_are_attributes(self, capri, data):
+        scores, y = data
+        known = {"train_counts": [900, 90, 10], "last_layer_norms": [2.0, 1.5, 1.0], "noise": [0.1, 0.2, 0.3]}
+        np.savez("logits.npz", val_logits=scores, val_y=y, **known)
+        assert capri("tune", "logits.npz", "-o", "made.json").code == 0
+        attributes = Policy.load("made.json").attributes
+        assert set(attributes) == {"freq", "noise", "norm", "diff"}
+        assert (attributes["norm"], attributes["noise"]) == ([2.0, 1.5, 1.0], [0.1, 0.2, 0.3])
+        assert capri("tune", "logits.npz", "--attributes", "freq,norm", "-o", "made.json").code == 0
+        assert set(Policy.load("made.json").attributes) == {"freq", "norm"}
 
     @pytest.mark.parametrize("name", ["names.csv", "names.npy", "names.txt"])
     def test_names(self, capri, files, policy, tmp_path, name):

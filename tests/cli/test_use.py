@@ -4,6 +4,7 @@ import csv
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,14 @@ COUNTS = np.array([900, 90, 10])
 
 def column(text):
     return [row["prediction"] for row in csv.DictReader(text.splitlines())]
+
+
+@pytest.fixture
+def write_columns():
+    def write(path, header, rows):
+        Path(path).write_text("".join(",".join(map(str, row)) + "\n" for row in [header, *rows.tolist()]))
+
+    return write
 
 
 class TestApply:
@@ -87,6 +96,23 @@ class TestApply:
         assert content["n_samples"] == 90
         kept = json.loads(capri("apply", files / "val.npz", policy, "-o", "p.csv", "--json").out)
         assert kept == {"n_samples": 90, "changed": content["changed"], "output": "p.csv"}
+
+    def test_columns_named_by_number_go_by_name(self, capri, data, write_columns):
+        scores, y = data
+        np.savez("val.npz", logits=scores, y=y, train_counts=[900, 90, 10])
+        assert capri("tune", "val.npz", "--method", "la", "-o", "made.json").code == 0
+        for order in ([0, 1, 2], [2, 0, 1]):
+            write_columns("test.csv", [*(f"score_{k}" for k in order), "y"], np.column_stack([scores[:, order], y]))
+            done = capri("apply", "test.csv", "made.json", "-o", "out.npz")
+            assert done.code == 0, done.err
+            with np.load("out.npz") as file:
+                np.testing.assert_array_equal(file["prediction"], Policy.load("made.json").predict(scores))
+
+    def test_names_of_classes_meet_labels_as_text(self, capri, data):
+        scores, y = data
+        np.savez("val.npz", logits=scores[:, ::-1], y=y + 1, class_names=["3", "2", "1"])
+        done = capri("evaluate", "val.npz", "--json")
+        assert json.loads(done.out)["before"]["plain"] == pytest.approx((scores.argmax(axis=1) != y).mean())
 
 
 class TestEvaluate:

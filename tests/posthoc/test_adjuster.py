@@ -18,6 +18,7 @@ from capri import (
     InputError,
     LogitAdjuster,
     Policy,
+    as_objective,
     build_dictionary,
     evaluate,
     register_objective,
@@ -125,6 +126,13 @@ class TestUse:
         assert first.policy_.to_json() == again.policy_.to_json()
         assert first.validation_.interval != other.validation_.interval
 
+    @pytest.mark.parametrize("objective", [as_objective("0.5*balanced+worst"), expected_cost(1 - np.eye(5)), max])
+    def test_objectives_of_all_kinds_are_pickled_with_it(self, tail, objective):
+        adjuster = tail.fitted(LogitAdjuster(objective, method="la"))
+        loaded = pickle.loads(pickle.dumps(adjuster))
+        np.testing.assert_array_equal(loaded.predict(tail.scores), adjuster.predict(tail.scores))
+        assert tail.fitted(loaded).validation_ == adjuster.validation_
+
     def test_is_a_scikit_learn_citizen(self, tail):
         adjuster = LogitAdjuster("worst", pooling=None, constraints=["plain <= 0.5"])
         twin = clone(adjuster)
@@ -192,6 +200,37 @@ class TestAlignment:
         assert fitted.feature_names_in_.tolist() == list("vwxyz")
         with pytest.raises(InputError, match="the columns of X"):
             fitted.predict(frame.rename(columns={"v": "u"}))
+
+    def test_columns_named_by_numbers_are_names(self, tail):
+        frame = pd.DataFrame(tail.scores)
+        backwards = frame[[4, 3, 2, 1, 0]]
+        fitted = LogitAdjuster(method="la").fit(backwards, tail.y, class_counts=dict(enumerate(tail.counts)))
+        expected = LogitAdjuster(method="la").fit(tail.scores, tail.y, class_counts=tail.counts).predict(tail.scores)
+        assert fitted.classes_.tolist() == [4, 3, 2, 1, 0]
+        np.testing.assert_array_equal(fitted.predict(backwards), expected)
+        np.testing.assert_array_equal(fitted.predict(frame), expected)
+
+    def test_columns_that_fit_has_not_seen_are_refused(self, tail, reference):
+        frame = pd.DataFrame(tail.scores, columns=self.names)
+        fitted = LogitAdjuster(method="la").fit(frame, self.names[tail.y], class_counts=tail.counts)
+        with pytest.raises(InputError, match="the columns of X has no entry for class 'elk'"):
+            fitted.predict(pd.DataFrame(tail.scores, columns=list("vwxyz")))
+
+    def test_a_table_may_name_its_classes_in_a_column(self, tail):
+        table = pd.DataFrame({"class": [4, 2, 0, 1, 3], "size": [5.0, 3.0, 1.0, 2.0, 4.0]})
+        adjuster = LogitAdjuster(attributes=["size"], pooling=None)
+        adjuster.fit(tail.scores, tail.y, class_counts=tail.counts, class_attributes=table)
+        assert adjuster.policy_.attributes == {"size": [1.0, 2.0, 3.0, 4.0, 5.0]}
+
+    @pytest.mark.parametrize("table", [{"size": [1, 2, 3]}, Attributes.of(size=[1, 2, 3])])
+    def test_columns_of_the_wrong_length_are_named(self, tail, table):
+        with pytest.raises(InputError, match=r"class_attributes.*3 (entries|rows) for 5 classes"):
+            LogitAdjuster().fit(tail.scores, tail.y, class_counts=tail.counts, class_attributes=table)
+
+    def test_a_policy_holds_the_attributes_that_its_method_goes_by(self, tail):
+        kept = {m: set(tail.fitted(LogitAdjuster(method=m)).policy_.attributes) for m in ("cap", "la", "plain")}
+        assert kept == {"cap": {"freq", "diff"}, "la": {"freq"}, "plain": set()}
+        LogitAdjuster(method="plain").fit(tail.scores, tail.y, class_counts=[9, 9, 9, 9, 0])  # plain needs no frequency
 
     def test_labels_that_do_not_begin_at_zero_are_asked_for(self, tail):
         here = (tail.y > 0) & (tail.y < 4)  # 1 … 3 of 5 columns

@@ -21,6 +21,7 @@ from sklearn.model_selection import (
     GridSearchCV,
     GroupKFold,
     KFold,
+    RepeatedStratifiedKFold,
     ShuffleSplit,
     StratifiedKFold,
     TunedThresholdClassifierCV,
@@ -30,10 +31,12 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from capri import CAPClassifierCV, InputError, LogitAdjuster
+from capri._checks import InputWarning
 from capri.posthoc.classifier import _scores
 
 FOLDS = "a sample of weight 0 still takes a place in a fold, as in scikit-learn's own TunedThresholdClassifierCV"
@@ -259,7 +262,8 @@ class TestMetadata:
     def test_models_without_weights_are_tuned_with_them_all_the_same(self, data):
         X, y = data
         weight = np.where(y == 2, 5.0, 1.0)
-        model = CAPClassifierCV(KNeighborsClassifier(), cv=3).fit(X, y, sample_weight=weight)
+        with pytest.warns(InputWarning, match="KNeighborsClassifier.fit takes no sample_weight"):
+            model = CAPClassifierCV(KNeighborsClassifier(), cv=3).fit(X, y, sample_weight=weight)
         assert model.validation_.samples == pytest.approx(np.bincount(y, weights=weight))
 
     def test_weights_go_through_a_pipeline_and_a_grid_search(self, data, routing):
@@ -379,6 +383,19 @@ class TestFoldResults:
         model.fit(X, np.array(["common", "middling", "rare"])[y], class_counts=[500, 90, 10])
         assert np.isfinite(model.cv_results_[f"after_{objective}"]).all()
 
+    def test_no_sample_judges_what_it_helped_to_tune_when_splits_repeat(self, data, monkeypatch):
+        X, y = data
+        cv = RepeatedStratifiedKFold(n_splits=2, n_repeats=2, random_state=0)
+        sizes, fit = [], LogitAdjuster.fit
+
+        def counted(self, X, *arguments, **known):
+            sizes.append(len(X))
+            return fit(self, X, *arguments, **known)
+
+        monkeypatch.setattr(LogitAdjuster, "fit", counted)
+        CAPClassifierCV(LogisticRegression(), cv=cv, store_cv_results=True).fit(X, y)
+        assert sizes == [2 * len(y)] + 4 * [len(y)]  # both judgements of the held half are left out
+
     def test_are_not_kept_unless_asked_for(self, data):
         assert not hasattr(CAPClassifierCV(GaussianNB(), cv=2).fit(*data), "cv_results_")
 
@@ -426,6 +443,13 @@ class TestMistakes:
         X, y = data
         with pytest.raises(ValueError, match="NaN"):
             CAPClassifierCV(LogisticRegression()).fit(np.where(X > 2, np.nan, X), y)
+
+    def test_pairwise_margins_are_refused(self, data):
+        X, y = data
+        for model in (SVC(decision_function_shape="ovo"), make_pipeline(SVC(decision_function_shape="ovo"))):
+            with pytest.raises(InputError, match=r'gives 3 scores for 3 classes.*decision_function_shape="ovr"'):
+                CAPClassifierCV(model, cv=2).fit(X, y)
+        assert CAPClassifierCV(SVC(), cv=2).fit(X, y).validation_.improvement > 0
 
     def test_models_without_scores(self, data):
         class Silent(ClassifierMixin, BaseEstimator):

@@ -149,10 +149,25 @@ def _directional_derivative(losses: LogitLosses, o: Tensor, u: Tensor) -> tuple[
 
 @dataclass(frozen=True)
 class InverseHessianSettings:
-    """How v = H⁻¹ g is approximated. decay: the weight decay of the inner optimizer, which belongs to H.
+    """How v = H⁻¹ g, a gradient times the inverse Hessian of the training loss, is approximated.
 
-    ggn-cg: damping is added to the curvature, at most `iterations`, to a relative residual of `tolerance`.
-    neumann: `terms` products beyond the first, each with `step`; AutoBalance has 5 and 1 and leaves the decay out.
+    Parameters
+    ----------
+    method : {"identity", "ggn-cg", "neumann"}
+        "identity" takes v = g. "ggn-cg" solves for v with the damped Gauss-Newton matrix, by conjugate gradients.
+        "neumann" is a truncated series of the true Hessian, as in AutoBalance.
+    damping : float
+        ggn-cg: added to the curvature.
+    decay : float
+        ggn-cg: the weight decay of the network's optimizer, which belongs to H. "neumann" leaves it out.
+    iterations : int
+        ggn-cg: at most this many.
+    tolerance : float
+        ggn-cg: stop once the residual is this small, relative to g.
+    terms : int
+        neumann: terms of the series beyond the first; AutoBalance has 5.
+    step : float
+        neumann: the step of the series; it converges where all eigenvalues of H lie in (0, 2/step). AutoBalance has 1.
     """
 
     method: InverseHessian = "identity"

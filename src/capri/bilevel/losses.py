@@ -29,12 +29,25 @@ def parametric_cross_entropy(
     delta: Tensor | None = None,
     smoothing: Tensor | None = None,
 ) -> Tensor:
-    """ℓ of each sample, (n,); differentiable in `logits` and in the strategy.
+    """The loss ℓ of each sample, differentiable in the logits and in the strategy.
 
-    logits: (n, K); half precision is computed in single. target: (n,) class indices, or (n, K) probabilities q, which
-    give the expected loss Σ_k q_k ℓ(k, o). omega, l, delta, smoothing: (K,), neutral (1, 0, 1, 0) where None.
-    smoothing: ε mixes the target of class y with the uniform distribution, (1 − ε_y)·1_y + ε_y/K.
+    Parameters
+    ----------
+    logits : Tensor of shape (n, K)
+        Half precision is computed in single.
+    target : Tensor of shape (n,) or (n, K)
+        Class indices, or probabilities q, which give the expected loss Σ_k q_k ℓ(k, o).
+    omega, l, delta : Tensor of shape (K,), optional
+        Weights, offsets and multipliers; neutral (1, 0, 1) by default.
+    smoothing : Tensor of shape (K,), optional
+        ε mixes the target of class y with the uniform distribution, (1 − ε_y)·1_y + ε_y/K; 0 by default.
 
+    Returns
+    -------
+    Tensor of shape (n,)
+
+    Examples
+    --------
     >>> o = torch.tensor([[2.0, 0.0]])
     >>> parametric_cross_entropy(o, torch.tensor([1]), l=torch.tensor([0.0, 2.0]))  # the offset levels the two classes
     tensor([0.6931])
@@ -66,6 +79,15 @@ def _smoothed(z: Tensor, target: Tensor, omega: Tensor | None, epsilon: Tensor) 
 class ParametricCrossEntropy(nn.Module):
     """The loss of a `Strategy`, ready for a training loop. Neutral parts of the strategy cost nothing.
 
+    Parameters
+    ----------
+    strategy : Strategy
+        Weights, offsets, multipliers and label smoothing of the classes.
+    reduction : {"mean", "sum", "none"}
+        What becomes of a batch's losses. The mean divides by the number of samples, not by Σω as torch does.
+
+    Examples
+    --------
     >>> loss = ParametricCrossEntropy(Strategy.logit_adjustment([900, 100]))
     >>> loss(torch.zeros(1, 2), torch.tensor([1]))  # -log of the rare class's share
     tensor(2.3026)
@@ -87,7 +109,20 @@ class ParametricCrossEntropy(nn.Module):
             self.register_buffer(name, part)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss, reduced as asked; the mean divides by the number of samples."""
+        """The loss, reduced as asked.
+
+        Parameters
+        ----------
+        logits : Tensor of shape (n, K)
+            Of the network.
+        target : Tensor of shape (n,) or (n, K)
+            Class indices, or probabilities.
+
+        Returns
+        -------
+        Tensor
+            A scalar, or of shape (n,) where `reduction` is "none".
+        """
         losses = parametric_cross_entropy(logits, target, self.omega, self.l, self.delta, self.smoothing)
         if self.reduction == "none":
             return losses
@@ -100,9 +135,12 @@ class ParametricCrossEntropy(nn.Module):
 
 
 class MovingLoss(nn.Module):
-    """The parametric cross-entropy at a strategy that changes under way; the mean over the batch.
+    """The parametric cross-entropy at a strategy that changes during training; the mean over the batch.
 
-    start: the strategy to begin with. Labels are smoothed where it smooths any; otherwise ε costs nothing.
+    Parameters
+    ----------
+    start : StrategyTensors
+        The strategy to begin with, as `StrategyMap` gives it. Labels are smoothed later only if it smooths any.
     """
 
     omega: Tensor
@@ -117,11 +155,30 @@ class MovingLoss(nn.Module):
             self.register_buffer(name, values.detach().clone())
 
     def move(self, to: StrategyTensors) -> None:
-        """Take the values of another strategy."""
+        """Take the values of another strategy.
+
+        Parameters
+        ----------
+        to : StrategyTensors
+            ω, l, Δ and ε, (K,) each.
+        """
         for name, values in to._asdict().items():
             getattr(self, name).copy_(values.detach())
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The loss."""
+        """The mean loss of a batch.
+
+        Parameters
+        ----------
+        logits : Tensor of shape (n, K)
+            Of the network.
+        target : Tensor of shape (n,) or (n, K)
+            Class indices, or probabilities.
+
+        Returns
+        -------
+        Tensor
+            A scalar.
+        """
         smoothing = self.smoothing if self.smooths else None
         return parametric_cross_entropy(logits, target, self.omega, self.l, self.delta, smoothing).mean()

@@ -37,10 +37,24 @@ def sample_losses(logits: Tensor, y: Tensor, kind: ClassLoss) -> Tensor:
 
 
 class OuterObjective:
-    """R of running class errors, and its surrogate on a batch.
+    """An objective of the class errors of all of validation, in a form that batches can follow.
 
-    counts: (K,) validation samples per class; a class without any is an error, or left out with ``absent="ignore"``.
-    context: weights, groups, class_counts, class_names, where the objective asks.
+    It keeps running class errors, and its `surrogate` on a batch has the gradient of the objective at these. The class
+    error is a smooth one: cross-entropy, or 1 − p_y.
+
+    Parameters
+    ----------
+    objective : name, Objective or function
+        Of class errors; objectives of the confusion matrix have no gradient and are refused.
+    counts : array-like of shape (K,)
+        Validation samples per class.
+    class_loss : {"auto", "ce", "error"}
+        The smooth error of a sample: cross-entropy, or 1 − p_y, which is bounded. "auto" takes cross-entropy, except
+        for objectives that hold a spread (sdev, mix) and for functions of your own.
+    absent : {"error", "ignore"}
+        What to do about classes without validation samples; "ignore" leaves them out.
+    **context
+        What the objective may ask for, per class: `weights`, `groups`, `class_counts`, `class_names`.
     """
 
     def __init__(
@@ -62,26 +76,64 @@ class OuterObjective:
         self.errors = torch.zeros(len(totals), dtype=torch.float64)  # anchored by `anchor` before the first use
 
     def anchor(self, loss_sums: Tensor) -> None:
-        """Class errors from a whole pass over validation: sums of `sample_losses` per class, (K,)."""
+        """Set the running class errors from a whole pass over validation.
+
+        Parameters
+        ----------
+        loss_sums : Tensor of shape (K,)
+            Sums of `sample_losses` per class.
+        """
         self.errors = loss_sums.double().cpu() / self.counts.clamp_min(1)
 
     def value(self) -> float:
-        """R at the running class errors."""
+        """The objective at the running class errors.
+
+        Returns
+        -------
+        float
+        """
         return self.evaluator.smooth(self._seen())[0]
 
     def coefficients(self) -> Tensor:
-        """a_k = N c_k / n_k, (K,); 0 for a class that is left out."""
+        """a_k = N c_k / n_k, the weight of a sample of class k in the surrogate.
+
+        Returns
+        -------
+        Tensor of shape (K,)
+            0 for a class that is left out.
+        """
         c = np.zeros(len(self.present))
         c[self.present] = self.evaluator.smooth(self._seen())[1]
         return torch.from_numpy(c) * self.counts.sum() / self.counts.clamp_min(1)
 
     def surrogate(self, logits: Tensor, y: Tensor) -> Tensor:
-        """mean_i a_{y_i} loss_i: what to differentiate on this batch."""
+        """mean_i a_{y_i} loss_i: what to differentiate on this batch.
+
+        Parameters
+        ----------
+        logits : Tensor of shape (n, K)
+            Of a validation batch.
+        y : Tensor of shape (n,)
+            Its classes.
+
+        Returns
+        -------
+        Tensor
+            A scalar.
+        """
         a = self.coefficients().to(logits)
         return (a[y] * sample_losses(logits, y, self.class_loss)).mean()
 
     def update(self, logits: Tensor, y: Tensor) -> None:
-        """Renew the class errors by a batch's."""
+        """Renew the running class errors by a batch's.
+
+        Parameters
+        ----------
+        logits : Tensor of shape (n, K)
+            Of a validation batch.
+        y : Tensor of shape (n,)
+            Its classes.
+        """
         losses, labels = sample_losses(logits.detach(), y, self.class_loss).double().cpu(), y.cpu()
         sums = torch.zeros_like(self.errors).index_add_(0, labels, losses)
         seen = torch.bincount(labels, minlength=len(sums))

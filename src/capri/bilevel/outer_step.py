@@ -101,7 +101,15 @@ class OuterStep:
     def anchor(self, batches: Iterable[LabelledBatch]) -> NDArray[np.float64]:
         """Measure the class errors of all of validation: before the first step, and now and then (once an epoch).
 
-        Returns the share of wrong decisions per class; see `measure_classes`.
+        Parameters
+        ----------
+        batches : iterable of (Tensor, Tensor)
+            All of validation, each sample once.
+
+        Returns
+        -------
+        ndarray of shape (K,)
+            The share of wrong decisions per class; see `measure_classes`.
         """
         self._anchored = True
         return measure_classes(self.model, self.objective, batches)
@@ -142,11 +150,22 @@ class OuterStep:
         return self.objective.value()
 
     def strategy(self) -> Strategy:
-        """The strategy as it stands, to retrain with or to keep in a policy."""
+        """The strategy as it stands, to retrain with or to keep in a policy.
+
+        Returns
+        -------
+        Strategy
+        """
         return self.map.strategy()
 
     def state_dict(self) -> dict[str, Any]:
-        """W, its optimizer and the running class errors: tensors and plain values."""
+        """What a checkpoint needs: W, its optimizer and the running class errors.
+
+        Returns
+        -------
+        dict
+            Tensors and plain values; `torch.load` reads it with ``weights_only=True``.
+        """
         return {
             "map": self.map.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -154,7 +173,13 @@ class OuterStep:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state_dict`, to the bit."""
+        """Go on from a checkpoint. With the same network and batches, the result is bit for bit that of one run.
+
+        Parameters
+        ----------
+        state : mapping
+            What `state_dict` gave.
+        """
         self.map.load_state_dict(state["map"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.objective.errors = state["errors"]

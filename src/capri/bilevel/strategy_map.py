@@ -44,10 +44,23 @@ class StrategyTensors(NamedTuple):
 
 
 class StrategyMap(nn.Module):
-    """W as parameters, `forward` the strategy.
+    """The map from W to the strategy, with W as the parameters of a module; calling it gives the strategy.
 
-    parts: which of l, Δ, ω, ε move; the others stay neutral. start_l: (K,) offsets to start near, as D allows.
+    Parameters
+    ----------
+    dictionaries : Dictionaries
+        D, with and without a column of ones.
+    parts : sequence of {"l", "delta", "omega", "smoothing"}
+        Which parts of the strategy W drives; the others stay neutral.
+    delta_form : {"normalized", "sigmoid", "exp"}
+        How Δ is made of x = D w_Δ: sigmoid(√K·x/‖x‖) as in the paper, sigmoid(x) or exp(x).
+    start_l : array-like of shape (K,), optional
+        Offsets to start from, as nearly as D can express them; 0 by default.
+    dtype : torch.dtype
+        Of W and D.
 
+    Examples
+    --------
     >>> from capri.attributes import Attributes
     >>> dictionaries = Dictionaries.of(Attributes.of(freq=[0.7, 0.2, 0.1]), 3)
     >>> strategy = StrategyMap(dictionaries, ["l"], start_l=np.log([0.7, 0.2, 0.1]))()
@@ -83,7 +96,13 @@ class StrategyMap(nn.Module):
                 self.register_parameter(f"w_{part}", nn.Parameter(torch.as_tensor(start, dtype=dtype)))
 
     def forward(self) -> StrategyTensors:
-        """The strategy at W."""
+        """The strategy at W.
+
+        Returns
+        -------
+        StrategyTensors
+            ω, l, Δ and ε, (K,) each, with their graph.
+        """
         one = torch.ones_like(self.D[:, 0])
         form = TORCH_DELTA_FORMS[self.delta_form]
         return StrategyTensors(
@@ -94,11 +113,22 @@ class StrategyMap(nn.Module):
         )
 
     def weights(self) -> dict[str, NDArray[np.float64]]:
-        """W by part, in NumPy."""
+        """W by part, in NumPy.
+
+        Returns
+        -------
+        dict
+            From "l", "delta", … to arrays of shape (M,).
+        """
         return {name.removeprefix("w_"): p.detach().double().cpu().numpy() for name, p in self.named_parameters()}
 
     def strategy(self) -> Strategy:
-        """The strategy at W by the core's own map."""
+        """The strategy at W, by `Strategy.from_weights`.
+
+        Returns
+        -------
+        Strategy
+        """
         w = {f"w_{part}": values for part, values in self.weights().items()}
         offsets = Strategy.from_weights(self.dictionaries.bare, w_l=w.pop("w_l", None))
         rest = Strategy.from_weights(self.dictionaries.lifted, **w, delta_form=self.delta_form)
@@ -106,14 +136,36 @@ class StrategyMap(nn.Module):
 
 
 class Dictionaries(NamedTuple):
-    """D for offsets, which a common shift does not change, and [1, D] for the rest."""
+    """The same dictionary without and with a column of ones: offsets do without, since a common shift changes nothing.
+
+    Parameters
+    ----------
+    bare : Dictionary
+        D, for offsets.
+    lifted : Dictionary
+        [1, D], for multipliers, weights and label smoothing. With identity attributes it is D = I again.
+    """
 
     bare: Dictionary
     lifted: Dictionary
 
     @classmethod
     def of(cls, attributes: Attributes | None, n_classes: int, scaling: Scaling = "whiten") -> Dictionaries:
-        """Of some attributes; None is identity attributes, the plain search, whose D = I can say 1 by itself."""
+        """Both dictionaries of a table of attributes.
+
+        Parameters
+        ----------
+        attributes : Attributes or None
+            None is the identity, the plain search with one free number per class; no column of ones is needed there.
+        n_classes : int
+            K.
+        scaling : {"whiten", "standardize", "raw"}
+            As in `capri.build_dictionary`.
+
+        Returns
+        -------
+        Dictionaries
+        """
         if attributes is None:
             return cls(identity_dictionary(n_classes), identity_dictionary(n_classes))
         bare, lifted = (build_dictionary(attributes, scaling=scaling, intercept=i) for i in (False, True))

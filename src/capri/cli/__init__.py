@@ -5,7 +5,7 @@ point's name, a `typer.Typer` a group of commands.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -24,7 +24,8 @@ from capri.cli.train import train
 _UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
 
 #: Which extra brings what a command may miss.
-_EXTRAS = {"torch": "train", "lightning": "train", "PIL": "train", "matplotlib": "report", "pandas": "tables"}
+_EXTRAS = {"torch": "train", "lightning": "train", "PIL": "train", "matplotlib": "report", "pandas": "tables",
+           "cleanlab": "noise"}  # fmt: skip
 
 
 class _Commands(TyperGroup):
@@ -42,6 +43,16 @@ class _Commands(TyperGroup):
                 raise
             say(f'this command needs {error.name}, which is not installed: pip install "capriors[{extra}]"')
         raise typer.Exit(code=2)
+
+
+def _broken(extension: str, reason: str) -> Callable[[], None]:
+    """A command in place of an extension that cannot be loaded; the others work all the same."""
+
+    def command() -> None:
+        raise InputError(f"the extension {extension} cannot be loaded ({reason}); install it again, or remove it.")
+
+    command.__doc__ = f"(cannot be loaded: {reason})"
+    return command
 
 
 def _version(asked: bool) -> None:
@@ -81,7 +92,10 @@ for _module, _command in (
 for _function in (train, search, retrain, pretrain):
     commands.command()(_function)
 for _point in sorted(entry_points(group="capri.commands"), key=lambda point: point.name):
-    _extension = _point.load()
+    try:
+        _extension = _point.load()
+    except ImportError as _error:
+        _extension = _broken(_point.value, str(_error))
     if isinstance(_extension, typer.Typer):
         commands.add_typer(_extension, name=_point.name)
     else:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capri._checks import InputError, check_vector, short
+from capri.attributes import CLASS
 from capri.classes import Classes
 from capri.cli.tables import ARCHIVES, TABLES, Archive, Table, is_table, open_archive, open_table
 
@@ -22,11 +23,11 @@ NAME_KEYS = ("class_names", "classes")
 COUNT_KEYS = ("train_counts", "class_counts")
 KEYS = {
     "--class-names": NAME_KEYS,
-    "--class-counts": (*COUNT_KEYS, "count", "counts"),
+    "--class-counts": (*COUNT_KEYS, "count", "counts", "proportion"),
     "--weights": ("weights", "weight"),
     "--groups": ("groups", "group"),
 }
-CLASS_COLUMN = "class"
+CLASS_COLUMN = CLASS
 LISTS, JSON = ".txt", ".json"
 
 

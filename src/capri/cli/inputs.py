@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from capri._checks import InputError, Ints, check_counts, check_labels, check_names, check_scores, check_vector, short
+from capri._checks import InputError, Ints, check_counts, check_names, check_scores, check_vector, short
 from capri.classes import Classes, as_labels
 from capri.cli.classes import COUNT_KEYS, NAME_KEYS, class_names, class_numbers
 from capri.cli.tables import ONLY, Archive, is_table, open_archive, open_table
@@ -85,10 +85,10 @@ class Samples:
                 f"{self.origin}: {self.n_classes} score columns, but the policy has {len(classes)} classes; "
                 "give scores of the model that it was tuned for."
             )
-        if classes.names == check_names(None, len(classes)):
-            return self
         if not self.named:
             return replace(self, labels=None if self.labels is None else classes.labels[self.indices], classes=classes)
+        if classes.names == check_names(None, len(classes)) and not classes.named_by(self.classes.names):
+            return self  # the policy knows its classes by number only, the file by name
         for name in classes.names:
             _existing(name, self.classes.names, self.origin, "a class of the policy")
         order = np.array(classes.positions(self.classes.names, self.origin))
@@ -275,23 +275,21 @@ def _labelled(
         return Classes.of(names or range(n_classes)), None
     if len(labels) != n_samples:
         raise InputError(f"there are {len(labels)} labels for {n_samples} samples; give one label per sample.")
-    if names is not None and set(labels) <= set(names):
-        return Classes.of(names), as_labels(labels, "labels")
+    if names is not None and Classes.of(names).named_by(labels):
+        return Classes.found(labels, n_classes, columns=names, name="labels"), as_labels(labels, "labels")
     numbers = _numbers(labels)
     if numbers is None or (names is not None and not all(isinstance(name, str) for name in names)):
-        unknown = next((label for label in labels if label not in (names or ())), labels[0])
         known = short(list(names)) if names else f"0 … {n_classes - 1}; name the columns with --class-names"
-        raise InputError(f"label {unknown!r} is not in the class list: {known}.")
-    if names is None:
-        classes = Classes.found(numbers, n_classes)
-        return classes, classes.labels[classes.encode(numbers, "labels")]
-    positions = check_labels(Classes.found(numbers, n_classes).encode(numbers), n_classes, n_samples, name="labels")
-    classes = Classes.of(names)
-    return classes, classes.labels[positions]
+        raise InputError(f"label {labels[0]!r} is not in the class list: {known}.")
+    found = Classes.found(numbers, n_classes, name="labels")
+    classes = found if names is None else Classes.of(names)
+    return classes, classes.labels[found.encode(numbers, "labels")]
 
 
 def _numbers(labels: Sequence[Any]) -> NDArray[Any] | None:
-    """Labels as whole numbers, where they are numbers."""
+    """Labels as numbers, where they are or say numbers."""
+    if not any(isinstance(label, str) for label in labels):
+        return as_labels(labels, "labels")
     try:
         numbers = np.array([float(label) for label in labels])
     except (TypeError, ValueError):

@@ -4,39 +4,28 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from capri.cli import runs
 from capri.train.config import resolve
 from capri.train.search_config import resolve_search
 
-ConfigFile = Annotated[Path | None, typer.Argument(help="Settings as TOML; see --print-config.", show_default=False)]
-Preset = Annotated[
-    str | None, typer.Option(help="Where the defaults come from: cpu, paper, imagenet-lt, clinc150-lt, features.")
-]
-Assignments = Annotated[
-    list[str] | None, typer.Option("--set", help="Change a setting: --set search.objective=cvar:0.2. May be repeated.")
-]
-Out = Annotated[str | None, typer.Option("--out", "-o", help="Folder of the run's files.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in the run's folder.")]
-PrintConfig = Annotated[bool, typer.Option("--print-config", help="Show all settings and stop.")]
-
 
 def search(
-    config: ConfigFile = None,
-    preset: Preset = None,
-    set_: Assignments = None,
-    out: Out = None,
-    resume: Resume = False,
+    config: runs.ConfigFile = None,
+    preset: runs.Preset = None,
+    set_: runs.Assignments = None,
+    out: runs.Out = None,
+    resume: runs.Resume = False,
     only: Annotated[bool, typer.Option("--only", help="Search, and do not retrain.")] = False,
-    print_config: PrintConfig = False,
+    print_config: runs.PrintConfig = False,
 ) -> None:
     """Search the loss on a validation split, retrain on all training data with it, and evaluate on test."""
     own = Path(out or "") / "search" / "config.toml"
-    if resume and config is None and preset is None and out is not None and own.exists():
-        config = own
-    settings = resolve_search(config, preset=preset, out=out, assignments=set_ or [])
+    file = config if out is None else runs.settings_file(config, preset, own, resume)
+    settings = resolve_search(file, preset=preset, out=out, assignments=set_ or [])
     if print_config:
         sys.stdout.write(settings.to_toml(comments=True))
         return
@@ -49,36 +38,36 @@ def search(
         typer.echo(f"{found['objective']} on validation: {found['value']:.4f}\nwrote {settings.out}/search/policy.json")
         return
     summary = search_runner.search_and_retrain(settings, resume=resume)
-    _report(summary["retrain"], settings.out)
+    runs.report(summary["retrain"], settings.out)
 
 
 def retrain(
-    config: ConfigFile = None,
+    config: runs.ConfigFile = None,
     policy: Annotated[
         Path, typer.Option("--policy", help="The strategy: what `capri search` found or `capri tune` wrote.")
     ] = Path("policy.json"),
     transfer: Annotated[
         str, typer.Option(help="A post-hoc policy in the loss: unchanged (the paper) or inverse (1/Δ, l/Δ).")
     ] = "unchanged",
-    preset: Preset = None,
-    set_: Assignments = None,
-    out: Out = None,
-    resume: Resume = False,
+    preset: runs.Preset = None,
+    set_: runs.Assignments = None,
+    out: runs.Out = None,
+    resume: runs.Resume = False,
 ) -> None:
     """Train on all training data with the strategy of a policy."""
     settings = resolve(config, preset=preset, out=out or "runs/retrain", assignments=set_ or [])
     from capri.train.search_runner import retrain as run_retrain
 
-    _report(run_retrain(settings, policy, transfer=transfer, resume=resume), settings.out)
+    runs.report(run_retrain(settings, policy, transfer=transfer, resume=resume), settings.out)
 
 
 def pretrain(
-    config: ConfigFile = None,
+    config: runs.ConfigFile = None,
     epochs: Annotated[int, typer.Option(help="Epochs of self-supervised training.")] = 20,
-    preset: Preset = None,
-    set_: Assignments = None,
-    out: Out = None,
-    resume: Resume = False,
+    preset: runs.Preset = None,
+    set_: runs.Assignments = None,
+    out: runs.Out = None,
+    resume: runs.Resume = False,
 ) -> None:
     """Learn features without labels (SimSiam); `capri search --set search.init=…` starts from them."""
     assignments = [f"trainer.max_epochs={epochs}", *(set_ or [])]
@@ -91,8 +80,3 @@ def pretrain(
         f"{100 * found['probe']:.1f} %, of a random network {100 * found['probe_random']:.1f} %\n"
         f"wrote {settings.out}/encoder.safetensors"
     )
-
-
-def _report(summary: dict[str, Any], out: str) -> None:
-    errors = "  ".join(f"{name} {100 * value:.2f} %" for name, value in list(summary["test"].items())[:6])
-    typer.echo(f"test: {errors}\nwrote {out}")

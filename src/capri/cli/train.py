@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from capri.train.config import Config, resolve
+from capri.cli import runs
+from capri.train.config import resolve
 
 
 def train(
-    config: Annotated[
-        Path | None, typer.Argument(help="Settings as TOML; see --print-config.", show_default=False)
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="Where the defaults come from: cpu, paper, imagenet-lt, clinc150-lt, features.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting: --set trainer.max_epochs=5. May be repeated.")
-    ] = None,
-    out: Annotated[str | None, typer.Option("--out", "-o", help="Folder of the run's files.")] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last checkpoint in the run's folder.")
-    ] = False,
-    print_config: Annotated[bool, typer.Option("--print-config", help="Show all settings and stop.")] = False,
+    config: runs.ConfigFile = None,
+    preset: runs.Preset = None,
+    set_: runs.Assignments = None,
+    out: runs.Out = None,
+    resume: runs.Resume = False,
+    print_config: runs.PrintConfig = False,
 ) -> None:
     """Train a classifier on long-tailed data; checkpoints each epoch, and ends with logits ready for `capri tune`."""
-    settings = _settings(config, preset, set_ or [], out, resume)
+    file = config if out is None else runs.settings_file(config, preset, Path(out) / "config.toml", resume)
+    settings = resolve(file, preset=preset, out=out, assignments=set_ or [])
     if print_config:
         sys.stdout.write(settings.to_toml(comments=True))
         return
@@ -36,14 +27,4 @@ def train(
 
     summary = run(settings, resume=resume)
     if summary:
-        errors = "  ".join(f"{name} {100 * value:.2f} %" for name, value in list(summary["test"].items())[:6])
-        typer.echo(f"test: {errors}\nwrote {settings.out}")
-
-
-def _settings(config: Path | None, preset: str | None, assignments: list[str], out: str | None, resume: bool) -> Config:
-    """Resolve the settings; a run that is resumed without any keeps its own."""
-    if resume and config is None and preset is None and out is not None:
-        own = Path(out) / "config.toml"
-        if own.exists():
-            config = own
-    return resolve(config, preset=preset, out=out, assignments=assignments)
+        runs.report(summary, settings.out)

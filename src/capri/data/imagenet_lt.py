@@ -28,7 +28,12 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def imagenet_lt_counts() -> Ints:
-    """Training images per class, (1000,), as published."""
+    """Training images per class of ImageNet-LT, as published.
+
+    Returns
+    -------
+    ndarray of shape (1000,)
+    """
     return np.array(json.loads(files("capri.data").joinpath("imagenet_lt_counts.json").read_text()), dtype=np.int64)
 
 

@@ -18,6 +18,22 @@ ROUNDING = 1e-9  # 500·100^(−1) is 4.999… in floating point
 def exponential_counts(n_max: int, n_classes: int, imbalance: float) -> Ints:
     """n_k = ⌊n_max · ρ^(−k/(K−1))⌋, from the most frequent class to the rarest.
 
+    Parameters
+    ----------
+    n_max : int
+        Samples of the most frequent class.
+    n_classes : int
+        K, at least 2.
+    imbalance : float
+        ρ = n_max/n_min, at least 1.
+
+    Returns
+    -------
+    ndarray of shape (n_classes,)
+        Samples per class.
+
+    Examples
+    --------
     >>> exponential_counts(5000, 10, imbalance=100).sum()
     np.int64(12406)
     """
@@ -27,8 +43,26 @@ def exponential_counts(n_max: int, n_classes: int, imbalance: float) -> Ints:
 
 
 def step_counts(n_max: int, n_classes: int, imbalance: float, share: float = 0.5) -> Ints:
-    """n_max for the first `share` of the classes, ⌊n_max/ρ⌋ for the others.
+    """n_max for the first classes, ⌊n_max/ρ⌋ for the others.
 
+    Parameters
+    ----------
+    n_max : int
+        Samples of a frequent class.
+    n_classes : int
+        K, at least 2.
+    imbalance : float
+        ρ = n_max/n_min, at least 1.
+    share : float
+        Which share of the classes is frequent.
+
+    Returns
+    -------
+    ndarray of shape (n_classes,)
+        Samples per class.
+
+    Examples
+    --------
     >>> step_counts(100, 4, imbalance=10)
     array([100, 100,  10,  10])
     """
@@ -38,8 +72,29 @@ def step_counts(n_max: int, n_classes: int, imbalance: float, share: float = 0.5
 
 
 def long_tail(y: ArrayLike, counts: ArrayLike, seed: int) -> Ints:
-    """Sorted positions of `counts[k]` samples of each class k, drawn without replacement.
+    """Draw a long tail: `counts[k]` samples of each class k, without replacement.
 
+    Parameters
+    ----------
+    y : array-like of shape (n,)
+        Classes, numbered from 0.
+    counts : array-like of shape (K,)
+        Samples wanted per class, at least 1 each.
+    seed : int
+        The same seed gives the same draw.
+
+    Returns
+    -------
+    ndarray
+        Sorted positions in `y`.
+
+    Raises
+    ------
+    InputError
+        Where a class has fewer samples than wanted.
+
+    Examples
+    --------
     >>> y = np.repeat([0, 1], 50)
     >>> np.bincount(y[long_tail(y, [50, 5], seed=0)])
     array([50,  5])

@@ -22,7 +22,17 @@ from capri.sampling import draw, halves, share_sizes
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Samples x (n, …) with labels y (n,) and their positions in the official order of the file they come from."""
+    """Samples with labels; one of the parts of an experiment.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, …)
+        Images, features, or paths of image files.
+    y : ndarray of shape (n,)
+        Classes, numbered from 0.
+    index : ndarray of shape (n,)
+        The position of each sample in the file that it comes from.
+    """
 
     x: NDArray[Any]
     y: Ints
@@ -30,12 +40,38 @@ class Part:
 
     @classmethod
     def of(cls, x: NDArray[Any], y: ArrayLike, n_classes: int, name: str) -> Part:
-        """A whole file, with checks."""
+        """A whole file, with checks.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n, …)
+            Samples.
+        y : array-like of shape (n,)
+            Classes, numbered 0 … n_classes − 1.
+        n_classes : int
+            How many classes there are.
+        name : str
+            What the part is, for error messages.
+
+        Returns
+        -------
+        Part
+        """
         labels = check_labels(y, n_classes, len(x), name=f"labels of {name}")
         return cls(x, labels, np.arange(len(labels)))
 
     def take(self, positions: Ints) -> Part:
-        """Some of the samples."""
+        """Some of the samples.
+
+        Parameters
+        ----------
+        positions : ndarray of int
+            Which, in this order.
+
+        Returns
+        -------
+        Part
+        """
         return Part(self.x[positions], self.y[positions], self.index[positions])
 
     def __len__(self) -> int:
@@ -44,7 +80,19 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """The parts of an experiment. noise: P(y ≠ y_clean) per class of the training labels, or None."""
+    """The parts of an experiment: train, validation and test. Every class must have a training sample.
+
+    Parameters
+    ----------
+    train, val, test : Part
+        The samples.
+    class_names : tuple of str
+        Names of the K classes.
+    protocol : str
+        Where the validation samples come from, in words.
+    noise : ndarray of shape (K,), optional
+        P(y ≠ y_clean) of the training labels per class, where noise was added.
+    """
 
     train: Part
     val: Part
@@ -63,16 +111,27 @@ class Splits:
 
     @property
     def n_classes(self) -> int:
-        """K."""
+        """The number of classes, K."""
         return len(self.class_names)
 
     @property
     def train_counts(self) -> Ints:
-        """Observed training labels per class: what `freq` counts."""
+        """Training samples per class, by their labels as they are (with noise, if any), (K,)."""
         return np.bincount(self.train.y, minlength=self.n_classes)
 
     def absent(self, part: Part) -> list[int]:
-        """Classes without a sample in one of the parts."""
+        """Classes without a sample in a part.
+
+        Parameters
+        ----------
+        part : Part
+            One of the three.
+
+        Returns
+        -------
+        list of int
+            Their numbers.
+        """
         return np.flatnonzero(np.bincount(part.y, minlength=self.n_classes) == 0).tolist()
 
 
@@ -88,9 +147,30 @@ def assemble(
     exclude_true: bool = False,
     seed: int = 0,
 ) -> Splits:
-    """Draw the long tail, add label noise, split: the same `seed` gives the same draw, with or without `val_fraction`.
+    """Draw the long tail, add label noise, split.
 
-    counts: samples per class to draw from `train`; all where None. noise: the highest r_k; validation stays clean.
+    Parameters
+    ----------
+    train, test : Part
+        The official parts.
+    class_names : sequence of str
+        Names of the K classes.
+    val : Part, optional
+        The official validation part, if there is one.
+    counts : array-like of shape (K,), optional
+        Samples per class to draw from `train`; all by default.
+    val_fraction : float
+        The share of each training class that validates; where 0, `val` does, or else half of `test`.
+    noise : float
+        The highest rate of label noise in training; validation stays clean.
+    exclude_true : bool
+        As in `add_label_noise`.
+    seed : int
+        The same seed draws the same long tail, whatever `val_fraction` is.
+
+    Returns
+    -------
+    Splits
     """
     names = check_names(class_names, len(class_names))
     draw_seed, split_seed, rate_seed, noise_seed = _streams(seed, 4)

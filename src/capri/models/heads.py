@@ -8,7 +8,15 @@ from torch import Tensor, nn
 
 
 class LinearHead(nn.Module):
-    """Features (n, n_features) to logits (n, n_classes), linearly."""
+    """Features to logits, linearly.
+
+    Parameters
+    ----------
+    n_features : int
+        Numbers per sample; inputs have shape (n, n_features).
+    n_classes : int
+        Logits have shape (n, n_classes).
+    """
 
     def __init__(self, n_features: int, n_classes: int):
         super().__init__()
@@ -25,7 +33,19 @@ class LinearHead(nn.Module):
 
 
 class MLPHead(nn.Module):
-    """Features to logits through hidden layers with ReLU and dropout."""
+    """Features to logits through hidden layers with ReLU and dropout.
+
+    Parameters
+    ----------
+    n_features : int
+        Numbers per sample; inputs have shape (n, n_features).
+    n_classes : int
+        Logits have shape (n, n_classes).
+    hidden : sequence of int
+        Width of each hidden layer.
+    dropout : float
+        Probability that a hidden number is set to 0 in training.
+    """
 
     def __init__(self, n_features: int, n_classes: int, hidden: Sequence[int] = (512,), dropout: float = 0.0):
         super().__init__()

@@ -56,7 +56,20 @@ class BasicBlock(nn.Module):
 
 
 class ResNet32(nn.Module):
-    """Images (n, 3, 32, 32) to logits (n, n_classes). `shortcut`: option "A" (padding, CIFAR's usual) or "B"."""
+    """Images (n, 3, 32, 32) to logits (n, n_classes).
+
+    Parameters
+    ----------
+    n_classes : int
+        How many classes there are.
+    shortcut : {"A", "B"}
+        How a block's input skips it where the width grows: "A" pads with zeros, as is usual for CIFAR; "B" is a 1×1
+        convolution.
+
+    References
+    ----------
+    He et al., "Deep residual learning for image recognition", CVPR 2016.
+    """
 
     def __init__(self, n_classes: int, shortcut: Shortcut = "A"):
         super().__init__()

@@ -38,7 +38,17 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """Images (n, 3, h, w), 224×224 as a rule, to logits (n, n_classes)."""
+    """Images (n, 3, h, w), 224×224 as a rule, to logits (n, n_classes).
+
+    Parameters
+    ----------
+    n_classes : int
+        How many classes there are.
+
+    References
+    ----------
+    He et al., "Deep residual learning for image recognition", CVPR 2016.
+    """
 
     def __init__(self, n_classes: int = 1000):
         super().__init__()

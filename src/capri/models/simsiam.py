@@ -15,7 +15,21 @@ from torch.nn import functional as F
 
 
 class SimSiam(nn.Module):
-    """An encoder with a projector and a predictor. encoder: any model with ``features`` of width ``fc.in_features``."""
+    """An encoder with a projector and a predictor, which learns features without labels.
+
+    Parameters
+    ----------
+    encoder : nn.Module
+        Any model with a method ``features`` whose outputs have the width ``fc.in_features``.
+    width : int
+        Of the projector's layers and of the output.
+    bottleneck : int
+        Of the predictor's hidden layer.
+
+    References
+    ----------
+    Chen and He, "Exploring simple Siamese representation learning", CVPR 2021.
+    """
 
     def __init__(self, encoder: nn.Module, width: int = 512, bottleneck: int = 128):
         super().__init__()
@@ -28,7 +42,18 @@ class SimSiam(nn.Module):
         self.predictor = nn.Sequential(*_layer(width, bottleneck), nn.ReLU(), nn.Linear(bottleneck, width))
 
     def forward(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        """(loss, z of the first view) of two views, (n, c, h, w) each."""
+        """The loss of two views of the same images.
+
+        Parameters
+        ----------
+        first, second : Tensor of shape (n, c, h, w)
+            The views.
+
+        Returns
+        -------
+        (Tensor, Tensor)
+            The loss, a scalar, and the projections of the first view, (n, width).
+        """
         encode: Any = self.encoder.features
         z1, z2 = self.projector(encode(first)), self.projector(encode(second))
         p1, p2 = self.predictor(z1), self.predictor(z2)

@@ -22,7 +22,23 @@ from capri._checks import InputError
 
 @dataclass(frozen=True, eq=False)
 class Pack:
-    """logits: (n, K), in the official order of the test images; y: (n,); the rest per class, and the run's card."""
+    """Real scores to try things on.
+
+    Parameters
+    ----------
+    logits : ndarray of shape (n, K)
+        In the official order of the test images.
+    y : ndarray of shape (n,)
+        Their classes.
+    train_counts : ndarray of shape (K,)
+        Training images per class.
+    class_names : tuple of str
+        Names of the K classes.
+    last_layer_norms : ndarray of shape (K,)
+        Norm of each class's row in the network's last layer.
+    card : mapping
+        How the scores were made: settings, seeds, commit.
+    """
 
     logits: NDArray[np.float32]
     y: NDArray[np.int64]
@@ -32,12 +48,28 @@ class Pack:
     card: Mapping[str, Any]
 
     def halves(self, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Positions of two balanced halves, to tune on and to test on: half of each class, drawn by `seed`."""
+        """Two balanced halves, to tune on and to test on: half of each class.
+
+        Parameters
+        ----------
+        seed : int
+            The same seed gives the same halves.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Positions of the samples.
+        """
         return sampling.halves(self.y, len(self.class_names), seed)
 
 
 def names() -> list[str]:
-    """The packs that there are."""
+    """The packs that there are.
+
+    Returns
+    -------
+    list of str
+    """
     return sorted(f.name.removesuffix(".npz") for f in resources.files(__name__).iterdir() if f.name.endswith(".npz"))
 
 
@@ -45,6 +77,17 @@ def names() -> list[str]:
 def load(name: str) -> Pack:
     """A pack by name, read once.
 
+    Parameters
+    ----------
+    name : str
+        One of `names`.
+
+    Returns
+    -------
+    Pack
+
+    Examples
+    --------
     >>> load("cifar10-lt").logits.shape
     (10000, 10)
     """

@@ -2,9 +2,10 @@
 
     l_k = a + b log π_k   for an absent class k, (a, b) the least-squares line of l on log π over the present classes,
 
-and log Δ in the same way. Nobody misses a class that has no sample, so a search that lets it compete bans it: every
-sample that it takes is another's error. Among the present classes alone there is nothing to gain from that. A common
-shift stays one, and LA, CDT and VS, which are such lines, are extended to themselves.
+and log Δ in the same way. A class without samples can only cost the others: every sample that is predicted as it is an
+error of another class, so a search would push it out. It is therefore left out of the search and placed afterwards. LA,
+CDT and VS are such lines themselves, so an absent class gets from them what they would have given it. If absent classes
+make the result worse than no tuning, all offsets are scaled back (in `capri.posthoc.methods`).
 """
 
 from __future__ import annotations

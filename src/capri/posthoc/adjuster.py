@@ -16,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from capri._checks import InputError, InputWarning, Ints, check_counts, check_scores
 from capri._provenance import data_digest
-from capri.attributes import UNKNOWN_FREQUENCIES, Attributes, Evidence, counts_in, own_columns
-from capri.classes import Classes, as_labels, column_names
+from capri.attributes import UNKNOWN_FREQUENCIES, Attributes, Evidence, counts_in, gather, own_columns
+from capri.classes import Classes, all_columns, as_labels, column_names
 from capri.constraints import ConstraintLike, as_constraint
 from capri.dictionary import BASIS, BasisFunction, Scaling
 from capri.errors import Absent, softmax
@@ -35,10 +35,6 @@ SPREAD_GUARD = "balanced <= baseline"
 
 class FrequencyWarning(InputWarning):
     """Training frequencies are unknown or guessed."""
-
-
-class ProbabilityWarning(InputWarning):
-    """Scores that were declared logits look like probabilities."""
 
 
 def _silent() -> None:
@@ -212,8 +208,6 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
                 "multipliers act on logits only; with probabilities use {argument}.", argument="parameters", value="l"
             )
         classes, scores, labels = self._align(X, y)
-        if self.scores == "logits":
-            _warn_if_probabilities(scores)
         counts = classes.align(class_counts, "class_counts")
         counts = None if counts is None else check_counts(counts, len(classes))
         problem = self._pose(to_logits(scores, self.scores, self.floor), labels, classes, counts, sample_weight)
@@ -266,9 +260,9 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
     def _arranged(self, X: Any) -> Any:
         """Columns in the order of the classes, by the names that they had in `fit`, or by those of the classes."""
         fitted = getattr(self, "feature_names_in_", None)
-        if fitted is None or column_names(X) is None:
-            return Classes.of(self.classes_).arrange(X, "X")
-        return Classes.of(fitted).arrange(X, "X")
+        if fitted is not None and all_columns(X) is not None:
+            return Classes.of(fitted).columns_of(X, "X")
+        return X if column_names(X) is None else Classes.of(self.classes_).arrange(X, "X")
 
     # -- the parts of fit --------------------------------------------------------------------------------------------
 
@@ -281,7 +275,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             raise InputError(f"y holds 1 class only ({distinct.pop()!r}); tuning needs samples of two or more.")
         named = columns if self.classes is None else None
         classes = Classes.found(labels, given.shape[1], given=self.classes, columns=named)
-        arranged = np.asarray(classes.arrange(X)) if columns is not None else given
+        arranged = given if columns is None else np.asarray(classes.arrange(X, "X", strict=False))
         encoded = classes.encode(labels)
         if len(encoded) != len(arranged):
             raise InputError(f"y has {len(encoded)} labels for {len(arranged)} samples; give one label per sample.")
@@ -341,9 +335,16 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             own=own,
         )
 
+    def _table(self, task: Task) -> Attributes | None:
+        """The attributes that the method goes by, for the policy; weights are kept for whoever evaluates it."""
+        if self.method == "cap":
+            return task.attributes(task.problem)
+        named = [*(["freq"] if self.method != "plain" else []), *(["weights"] if self.weights is not None else [])]
+        return gather(task.evidence, named, task.problem.context.class_names) if named else None
+
     def _keep(self, task: Task, found: Found, classes: Classes, given: NDArray[Any]) -> None:
         """What `fit` leaves behind."""
-        problem, table = task.problem, task.attributes(task.problem)
+        problem, table = task.problem, self._table(task)
         self.strategy_ = found.adjustment.strategy()
         self.reason_, self.path_ = found.reason, dict(found.path)
         self.validation_ = validate(problem, found.adjustment, resamples=self.bootstrap, seed=self.random_state)
@@ -362,21 +363,6 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             validation=self.validation_,
             data={"digest": data_digest(given, problem.y), "n_samples": problem.n_samples},
             seed=self.random_state,
-        )
-
-
-def _warn_if_probabilities(scores: NDArray[Any]) -> None:
-    """Rows within [0, 1] that sum to 1 are hardly logits."""
-    head = scores[:1000].astype(np.float64)
-    if head.min() >= 0 and np.allclose(head.sum(axis=1), 1, atol=1e-3):
-        warnings.warn(
-            ProbabilityWarning(
-                "the rows of the scores sum to 1, as probabilities do, and are taken for logits; give {argument} if "
-                "they are probabilities.",
-                argument="scores",
-                value="proba",
-            ),
-            stacklevel=3,
         )
 
 

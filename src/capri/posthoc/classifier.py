@@ -33,18 +33,24 @@ from sklearn.utils.validation import (
     has_fit_parameter,
 )
 
-from capri._checks import InputError
+from capri._checks import InputError, InputWarning
 from capri.attributes import Attributes
 from capri.constraints import ConstraintLike
+from capri.dictionary import BASIS, BasisFunction, Scaling
+from capri.errors import Absent
 from capri.evaluation import STANDARD, evaluate
 from capri.objectives import ObjectiveLike, as_objective
+from capri.policy import FLOOR
 from capri.posthoc.adjuster import LogitAdjuster
-from capri.posthoc.methods import Pooling
+from capri.posthoc.methods import Parameters, Pooling
 from capri.posthoc.pooling import FOLDS
 from capri.sampling import stratified_folds
 
 #: What the wrapper hands on to the adjuster as it is.
-TUNING = ("objective", "method", "attributes", "pooling", "constraints", "weights", "groups")
+TUNING = (
+    "objective", "method", "attributes", "parameters", "pooling", "constraints", "weights", "groups", "absent", "basis",
+    "scaling", "floor", "bootstrap",
+)  # fmt: skip
 
 
 def _wrapped_has(name: str) -> Any:
@@ -61,8 +67,10 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
     ----------
     estimator : classifier
         With `predict_proba` or `decision_function`.
-    objective, method, attributes, pooling, constraints, weights, groups
+    objective, method, attributes, parameters, pooling, constraints, weights, groups, basis, scaling, floor, bootstrap
         As in `LogitAdjuster`.
+    absent : {"error", "ignore"}, default "ignore"
+        As in `LogitAdjuster`; classes can be absent where `cv` judges only some of the samples.
     response_method : {"auto", "predict_proba", "decision_function"}, default "auto"
         Which scores to tune; "auto" takes the first of these that exists.
     cv : int, splitter, iterable of splits or "prefit", default 5
@@ -120,10 +128,16 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         *,
         method: str = "cap",
         attributes: Literal["auto"] | Sequence[str] = "auto",
+        parameters: Parameters = "l",
         pooling: Pooling = "auto",
         constraints: Sequence[ConstraintLike] | None = None,
         weights: ArrayLike | Mapping[Any, float] | None = None,
         groups: ArrayLike | Mapping[Any, Any] | None = None,
+        absent: Absent = "ignore",
+        basis: Sequence[str] | Mapping[str, BasisFunction] = tuple(BASIS),
+        scaling: Scaling = "whiten",
+        floor: float = FLOOR,
+        bootstrap: int = 200,
         response_method: Literal["auto", "predict_proba", "decision_function"] = "auto",
         cv: Any = 5,
         refit: bool = True,
@@ -135,10 +149,16 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         self.objective = objective
         self.method = method
         self.attributes = attributes
+        self.parameters = parameters
         self.pooling = pooling
         self.constraints = constraints
         self.weights = weights
         self.groups = groups
+        self.absent = absent
+        self.basis = basis
+        self.scaling = scaling
+        self.floor = floor
+        self.bootstrap = bootstrap
         self.response_method = response_method
         self.cv = cv
         self.refit = refit
@@ -204,7 +224,7 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         self.adjuster_ = self._adjuster(kind).fit(scores, targets[rows], tuning_weight, **known)
         self.policy_, self.validation_ = self.adjuster_.policy_, self.adjuster_.validation_
         if self.store_cv_results:
-            self.cv_results_ = self._nested(kind, scores, targets[rows], folds, tuning_weight, known)
+            self.cv_results_ = self._nested(kind, scores, targets[rows], rows, folds, tuning_weight, known)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
@@ -224,6 +244,13 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
             return process_routing(self, "fit", **given, **params)
         _raise_for_params(params, self, "fit", allow=["groups"])
         weighted = weight is not None and has_fit_parameter(self.estimator, "sample_weight")
+        if weight is not None and not weighted:
+            warnings.warn(
+                f"{type(self.estimator).__name__}.fit takes no sample_weight: the weights count in tuning, not in the "
+                "model. Enable scikit-learn's metadata routing to send them through a pipeline.",
+                InputWarning,
+                stacklevel=3,
+            )
         groups = {"groups": params["groups"]} if params.get("groups") is not None else {}
         return Bunch(estimator=Bunch(fit={"sample_weight": weight} if weighted else {}), splitter=Bunch(split=groups))
 
@@ -280,7 +307,6 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
             **{name: getattr(self, name) for name in TUNING},
             scores="proba" if kind == "predict_proba" else "logits",
             classes=self.classes_.tolist(),
-            absent="ignore",
             random_state=self.random_state,
         )
 
@@ -309,6 +335,7 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         kind: str,
         scores: NDArray[np.float64],
         y: NDArray[Any],
+        samples: NDArray[np.int64],
         folds: NDArray[np.int64],
         weight: NDArray[np.float64] | None,
         known: Mapping[str, Any],
@@ -320,10 +347,11 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         rows: dict[str, list[float]] = {f"{when}_{n}": [] for n in wanted for when in ("before", "after")}
         for fold in np.unique(folds[folds >= 0]):
             held = folds == fold
-            fitting, judging = (None if weight is None else weight[part] for part in (~held, held))
+            rest = ~np.isin(samples, samples[held])  # a sample that is judged here may be in other folds, too
+            fitting, judging = (None if weight is None else weight[part] for part in (rest, held))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                adjuster = self._adjuster(kind).fit(scores[~held], y[~held], fitting, **known)
+                adjuster = self._adjuster(kind).fit(scores[rest], y[rest], fitting, **known)
                 for when, values in (("before", scores[held]), ("after", adjuster.transform(scores[held]))):
                     figures = evaluate(
                         y[held],
@@ -350,7 +378,13 @@ def _scores(model: Any, X: Any, kind: str, classes: NDArray[Any]) -> NDArray[np.
     response = np.asarray(getattr(model, kind)(X), dtype=np.float64)
     if response.ndim == 1:  # two classes, one margin
         response = np.column_stack([np.zeros(len(response)), response])
-    known = np.asarray(model.classes_)
+    known, last = np.asarray(model.classes_), model[-1] if hasattr(model, "steps") else model
+    pairwise = kind == "decision_function" and getattr(last, "decision_function_shape", None) == "ovo"
+    if pairwise or response.shape[1] != len(known):
+        raise InputError(
+            f"{type(last).__name__}.{kind} gives {response.shape[1]} scores for {len(known)} classes; tuning needs one "
+            'score per class. For pairwise margins set decision_function_shape="ovr".'
+        )
     if np.array_equal(known, classes):
         return response
     aligned = np.zeros((len(response), len(classes)))

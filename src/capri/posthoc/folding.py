@@ -33,16 +33,22 @@ def fold(layer: Any, policy: Policy, *, softmax: bool = False) -> Any:
     layer : torch.nn.Linear, fitted scikit-learn linear classifier, or pair of arrays (weight, bias)
         With weights (K, n) and bias (K,) or None; for two classes also (1, n) and (1,).
     policy : Policy
-        Tuned post-hoc on the layer's scores, or on the probabilities that are their softmax. Of the latter it must hold
-        offsets alone, and none so far apart that its floor could decide.
+        Tuned post-hoc on the layer's scores, or on the probabilities that are their softmax. A policy on probabilities
+        must have offsets only, and these must lie so close together that its floor cannot decide.
     softmax : bool
-        Of arrays and torch layers, which do not say it themselves: the policy's probabilities are the layer's softmax
-        (the sigmoid of a single score). Of scikit-learn's models it is known.
+        Only for a policy on probabilities and a torch layer or arrays: True says that the probabilities are the softmax
+        of the layer's scores (or the sigmoid of its single score). Of scikit-learn's models capri knows it by itself.
 
     Returns
     -------
-    A new layer, model or pair, of the same type. Layers and models carry the digest of the policy as `capri_policy_`,
-    and are not folded twice.
+    torch.nn.Linear, scikit-learn classifier or (ndarray, ndarray)
+        A new layer, model or pair, of the type that was given. Layers and models carry the digest of the policy as
+        `capri_policy_`, and cannot be folded a second time.
+
+    Raises
+    ------
+    InputError
+        Where the layer is of another kind or of other classes, or could decide otherwise than the policy.
 
     Examples
     --------

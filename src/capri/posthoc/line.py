@@ -270,11 +270,22 @@ def _spread(breakpoints: Vector) -> float:
 
 @dataclass(frozen=True, eq=False)
 class LineSearch:
-    """Optimum of a line and the whole step function: values[j] holds between breakpoints[j − 1] and breakpoints[j].
+    """The optimum along a line, and the whole step function; what `exact_line_search` returns.
 
-    It speaks of the line, in t; what searches find (`Found`) speaks of the adjustment.
-
-    t, value: the optimum, as `predict` gives it. unadjusted: the value at t = 0. feasible: were all constraints met?
+    Parameters
+    ----------
+    t : float
+        The optimum, in units of the direction; 0 where nothing beats the start.
+    value : float
+        The objective there, as predictions give it.
+    unadjusted : float
+        The objective at t = 0.
+    feasible : bool
+        Whether all constraints are met at t.
+    breakpoints : ndarray of shape (T,)
+        Where the objective may change, in order.
+    values : ndarray of shape (T + 1,)
+        ``values[j]`` holds between ``breakpoints[j - 1]`` and ``breakpoints[j]``.
     """
 
     t: float
@@ -300,9 +311,33 @@ def exact_line_search(
 ) -> LineSearch:
     """Minimise an objective exactly over t in  (m + t h)∘scores − (l + t g).
 
-    scores: (n_samples, K). direction: g, (K,). offsets, multipliers, multiplier_direction: l, m and h; 0, 1 and 0.
-    bounds: the open range of t. Further keywords (sample_weight, weights, groups, absent, …) as in `capri.evaluate`.
+    Parameters
+    ----------
+    scores : array-like of shape (n_samples, K)
+        Logits.
+    y : array-like of shape (n_samples,)
+        Classes, numbered 0 … K − 1.
+    direction : array-like of shape (K,)
+        g, how the offsets move with t.
+    objective : name, Objective or function
+        What to lower; see `capri.objective_names`.
+    offsets, multipliers : array-like of shape (K,), optional
+        l and m, where the line starts; 0 and 1 by default.
+    multiplier_direction : array-like of shape (K,), optional
+        h, how the multipliers move with t; 0 by default.
+    bounds : (float, float)
+        The open range of t; everywhere by default.
+    constraints : sequence of "objective <= bound"
+        What must be kept to, as in `LogitAdjuster`.
+    **problem
+        `sample_weight`, `weights`, `groups`, `absent`, …, as in `capri.evaluate`.
 
+    Returns
+    -------
+    LineSearch
+
+    Examples
+    --------
     >>> import numpy as np
     >>> scores = np.array([[2.0, 1.0], [1.5, 1.0], [2.0, 0.0]])
     >>> found = exact_line_search(scores, [1, 1, 0], direction=[1.0, 0.0], objective="balanced")

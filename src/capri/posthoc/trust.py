@@ -1,4 +1,4 @@
-"""Trust: what tuning bought on validation, how sure that is, and where the data are too thin to say."""
+"""Trust: what tuning gained on validation, how sure that is, and where the data are too thin to say."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import warnings
 import numpy as np
 from numpy.typing import NDArray
 
+from capri.errors import THIN
 from capri.evaluation import STANDARD, evaluate_confusion
 from capri.forms import on_confusion
 from capri.policy import Validation
 from capri.posthoc.adjustment import Adjustment, Vector
 from capri.posthoc.problem import Problem, tally_confusion
 
-THIN = 5  # fewer validation samples than this per class are worth a warning
 DEGENERATE = 0.5  # so is predicting fewer than this share of the classes that were predicted before
 
 
@@ -105,7 +105,10 @@ def warn_if_thin(problem: Problem) -> None:
 
 
 def warn_if_degenerate(problem: Problem, adjustment: Adjustment) -> None:
-    """Speak up when tuning answers with very few classes, as the spread alone invites (all errors alike: all wrong)."""
+    """Warn when tuning leaves fewer than half of the classes that were predicted before.
+
+    The spread alone invites that: class errors are all alike where nearly every class is always wrong.
+    """
     before, after = (len(np.unique(problem.predict(a))) for a in (problem.neutral, adjustment))
     if after < DEGENERATE * before:
         warnings.warn(

@@ -1,11 +1,14 @@
-"""The look of all figures: quiet axes, colours that colour-blind readers can tell apart."""
+"""The look of figures of class errors and of the paper: quiet axes, colours that colour-blind readers can tell apart.
+
+The curves of training runs have their own look (`capri.train`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: Okabe and Ito's palette.
+#: Okabe and Ito's colours without yellow, with a softer black and a grey.
 INK, BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY = (
     "#222222",
     "#0072B2",
@@ -21,7 +24,7 @@ CYCLE = (BLUE, ORANGE, GREEN, PINK, RED, SKY, INK)
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Matplotlib settings of capri's figures, drawn off screen."""
+    """Matplotlib settings of these figures, drawn off screen."""
     import matplotlib
 
     matplotlib.use("Agg", force=False)

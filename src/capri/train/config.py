@@ -18,40 +18,44 @@ class DataConfig:
     """Which samples, and who validates: see `capri.data.splits`."""
 
     name: Literal["cifar10-lt", "cifar100-lt", "imagenet-lt", "clinc150-lt", "features"] = option(
-        "cifar10-lt", "cifar10-lt, cifar100-lt, imagenet-lt, clinc150-lt or features"
+        "cifar10-lt", "data set: cifar10-lt, cifar100-lt, imagenet-lt, clinc150-lt or features"
     )
     root: str = option("data", "folder that holds the data files in their original layout")
-    file: str = option("", "for features: the .npz below root")
+    file: str = option("", "for features and clinc150-lt: the .npz file below root")
     profile: Literal["exponential", "step", "counts", "all"] = option(
-        "exponential", "long tail: exponential, step, counts, or all samples as they are"
+        "exponential", "shape of the long tail: exponential, step, counts, or all (every sample is used)"
     )
-    imbalance: float = option(100.0, "ρ = n_max/n_min of exponential and step")
-    n_max: int = option(0, "samples of the most frequent class; 0: as many as there are")
-    counts: tuple[int, ...] = option((), "for profile counts: samples per class")
+    imbalance: float = option(100.0, "for exponential and step: size of the largest class over that of the smallest")
+    n_max: int = option(0, "for exponential and step: samples of the largest class; 0: as many as there are")
+    counts: tuple[int, ...] = option((), "for profile counts: samples of each class")
     val_fraction: float = option(
-        0.0, "share of train, per class, that validates (bilevel: 0.2); 0: official val, or half of test, balanced"
+        0.0, "share of each training class used for validation; 0: the official validation part, or else half of test"
     )
     absent: Literal["error", "ignore"] = option(
-        "error", "a class without validation or test sample: error, or ignore it in the objectives"
+        "error", "what to do about classes without validation or test samples: error, or ignore"
     )
-    noise: float = option(0.0, "label noise: r_k ~ U(0, noise); the paper has 0.5")
-    noise_excludes_true: bool = option(False, "a selected label is redrawn among the other classes")
-    augment: bool = option(True, "crop and flip (images)")
+    noise: float = option(0.0, "label noise: each class gets a rate between 0 and this; the paper has 0.5")
+    noise_excludes_true: bool = option(False, "noisy labels are drawn among the other classes only, never the true one")
+    augment: bool = option(True, "crop and flip training images at random")
     verify: bool = option(False, "check the published digests of CIFAR's files")
-    image_size: int = option(224, "for imagenet-lt: side of the crops")
-    n_classes: int = option(1000, "for imagenet-lt: fewer for a trial tree")
+    image_size: int = option(224, "for imagenet-lt: side of the image crops in pixels")
+    n_classes: int = option(1000, "for imagenet-lt: number of classes; fewer for a trial on a small copy of the data")
     workers: int = option(0, "for imagenet-lt: processes that decode images")
-    seed: int = option(0, "of the draw, the split and the noise")
+    seed: int = option(0, "seed of the long tail, the split and the label noise")
 
 
 @dataclass(frozen=True)
 class ModelConfig:
     """Which network."""
 
-    name: Literal["resnet32", "resnet50", "linear", "mlp"] = option("resnet32", "resnet32, resnet50, linear or mlp")
-    shortcut: Literal["A", "B"] = option("A", "of resnet32")
-    hidden: tuple[int, ...] = option((512,), "layers of mlp")
-    dropout: float = option(0.0, "of mlp")
+    name: Literal["resnet32", "resnet50", "linear", "mlp"] = option(
+        "resnet32", "network: resnet32, resnet50, linear or mlp"
+    )
+    shortcut: Literal["A", "B"] = option(
+        "A", "for resnet32: how shortcuts widen, A (zero padding) or B (1x1 convolution)"
+    )
+    hidden: tuple[int, ...] = option((512,), "for mlp: width of each hidden layer")
+    dropout: float = option(0.0, "for mlp: dropout probability")
 
 
 @dataclass(frozen=True)
@@ -59,62 +63,92 @@ class LossConfig:
     """Which strategy the parametric cross-entropy trains with."""
 
     strategy: Literal["ce", "weighted", "la", "cdt", "vs", "policy"] = option(
-        "ce", "ce, weighted, la, cdt, vs or policy"
+        "ce", "loss: ce (cross-entropy), weighted, la (logit adjustment), cdt, vs, or policy (from a file)"
     )
-    tau: float = option(1.0, "of la and vs: l = τ log π")
-    gamma: float = option(0.15, "of cdt and vs: Δ = (π/π_max)^γ")
-    weights: tuple[float, ...] = option((), "of weighted: ω per class; empty: 1/π")
-    policy: str = option("", "of policy: the file that `capri tune` wrote")
-    transfer: Literal["unchanged", "inverse"] = option("unchanged", "of policy: Δ, l as tuned (the paper) or 1/Δ, l/Δ")
-    label_smoothing: float = option(0.0, "ε")
+    tau: float = option(1.0, "for la and vs: strength τ of the offsets, l = τ log π")
+    gamma: float = option(0.15, "for cdt and vs: strength γ of the multipliers, Δ = (π/π_max)^γ")
+    weights: tuple[float, ...] = option((), "for weighted: weight ω of each class; empty: one over its frequency")
+    policy: str = option("", "for policy: the policy file, from `capri search` or `capri tune`")
+    transfer: Literal["unchanged", "inverse"] = option(
+        "unchanged", "for policies from `capri tune`: unchanged takes Δ and l as tuned (the paper), inverse 1/Δ and l/Δ"
+    )
+    label_smoothing: float = option(0.0, "share of each target that is spread over all classes; 0: none")
 
 
 @dataclass(frozen=True)
 class OptimizerConfig:
     """SGD or AdamW."""
 
-    name: Literal["sgd", "adamw"] = option("sgd", "sgd or adamw")
-    lr: float = option(0.2, "the highest learning rate")
-    momentum: float = option(0.9, "of sgd")
-    nesterov: bool = option(True, "of sgd")
-    weight_decay: float = option(5e-4, "on all parameters")
+    name: Literal["sgd", "adamw"] = option("sgd", "optimizer: sgd or adamw")
+    lr: float = option(0.2, "the highest learning rate of the schedule")
+    momentum: float = option(0.9, "for sgd: momentum")
+    nesterov: bool = option(True, "for sgd: Nesterov momentum")
+    weight_decay: float = option(5e-4, "weight decay of all parameters")
 
 
 @dataclass(frozen=True)
 class ScheduleConfig:
     """Learning rate over time: see `capri.train.schedules`."""
 
-    name: Literal["onecycle", "cosine", "step", "constant"] = option("onecycle", "onecycle, cosine, step or constant")
+    name: Literal["onecycle", "cosine", "step", "constant"] = option(
+        "onecycle", "learning rate over time: onecycle, cosine, step or constant"
+    )
     warmup: float = option(0.15, "share of the run over which the learning rate rises")
-    milestones: tuple[int, ...] = option((), "of step: epochs at which it drops")
-    factor: float = option(0.1, "of step: by what")
+    milestones: tuple[int, ...] = option((), "for step: epochs at which the learning rate drops")
+    factor: float = option(0.1, "for step: the factor by which it drops")
 
 
 @dataclass(frozen=True)
 class TrainerConfig:
     """How long and on what."""
 
-    max_epochs: int = option(40, "epochs")
-    batch_size: int = option(128, "of all devices together")
-    mixup: float = option(0.0, "α of Beta(α, α); 0: none")
-    channels_last: bool = option(True, "memory layout of images")
-    gradient_clip: float = option(0.0, "largest norm of the gradient; 0: none")
-    precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = option("32-true", "Lightning's precision flag")
-    accelerator: str = option("auto", "Lightning's accelerator: auto, cpu, gpu, …")
-    devices: int = option(1, "devices per machine (DDP where more than 1)")
-    num_nodes: int = option(1, "machines")
-    sync_batchnorm: bool = option(False, "on several GPUs: normalise over the joined batch, not each share")
+    max_epochs: int = option(40, "epochs of training")
+    batch_size: int = option(128, "training samples per step, of all devices together")
+    mixup: float = option(0.0, "mixup: α of the Beta(α, α) that mixes pairs of samples; 0: none")
+    channels_last: bool = option(True, "keep images in the channels-last memory layout")
+    gradient_clip: float = option(0.0, "clip gradients to this norm; 0: no clipping")
+    precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = option(
+        "32-true", "arithmetic: 32-true (single), bf16-mixed, 16-mixed or 64-true (double)"
+    )
+    accelerator: str = option("auto", "where to train: auto, cpu, gpu, … (Lightning's accelerator)")
+    devices: int = option(1, "devices per machine; several train in parallel (DDP)")
+    num_nodes: int = option(1, "number of machines")
+    sync_batchnorm: bool = option(
+        False, "on several GPUs: batch normalisation over the joined batch, not each GPU's share"
+    )
     deterministic: bool = option(True, "the same run twice gives the same bits")
     tensorboard: bool = option(False, "write TensorBoard events, too")
-    limit_train_batches: int = option(0, "batches per epoch, for trials; 0: all")
+    limit_train_batches: int = option(0, "batches per epoch, to try things out; 0: all")
 
 
 @dataclass(frozen=True)
 class Config:
-    """A whole run."""
+    """All settings of a training run. ``capri train --print-config`` explains every one of them.
+
+    Parameters
+    ----------
+    preset : str
+        The preset that the defaults come from.
+    seed : int
+        Of initial weights, order and augmentation.
+    out : str
+        Folder of the run's files.
+    data : DataConfig
+        Which samples, the long tail, and which of them validate.
+    model : ModelConfig
+        Which network.
+    loss : LossConfig
+        Which strategy the parametric cross-entropy trains with.
+    optimizer : OptimizerConfig
+        SGD or AdamW, and its settings.
+    schedule : ScheduleConfig
+        How the learning rate changes over time.
+    trainer : TrainerConfig
+        How long, in which batches, and on which devices.
+    """
 
     preset: str = option("cpu", f"where the defaults come from: {', '.join(PRESETS)}")
-    seed: int = option(0, "of initial weights, order and augmentation")
+    seed: int = option(0, "seed of initial weights, order of samples and augmentation")
     out: str = option("runs/train", "folder of the run's files")
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -144,15 +178,36 @@ class Config:
                 raise InputError(f"{name} is {share}; it must lie in [0, 1).")
 
     def to_toml(self, *, comments: bool = False) -> str:
-        """The whole of it as TOML."""
+        """All settings as TOML, which `capri train` reads.
+
+        Parameters
+        ----------
+        comments : bool
+            Explain each setting on its line.
+
+        Returns
+        -------
+        str
+        """
         return to_toml(self, comments=comments)
 
     def to_mapping(self) -> dict[str, Any]:
-        """The whole of it as nested mappings."""
+        """All settings as nested mappings.
+
+        Returns
+        -------
+        dict
+        """
         return to_mapping(self)
 
     def digest(self) -> str:
-        """Of everything that decides the result: where files lie does not."""
+        """A digest of all settings but `out` and `data.root`, which do not change the result.
+
+        Returns
+        -------
+        str
+            16 hexadecimal digits.
+        """
         bare = replace(self, out="", data=replace(self.data, root=""))
         return hashlib.sha256(bare.to_toml().encode()).hexdigest()[:16]
 

@@ -21,13 +21,33 @@ from capri.train.schedules import learning_rate_factor
 
 
 class Classifier(L.LightningModule):
-    """Trains `model` with `loss`. After each epoch `record` holds the losses, validation objectives and class errors.
+    """Trains a network with a loss, and evaluates it on validation after each epoch.
 
-    mixup: α of Beta(α, α); 0 is none. train_counts: (K,) for the many/medium/few-shot objectives.
-    absent: "error", or "ignore" to leave classes without a validation sample out of the objectives.
+    Then `record` holds losses and objectives by name, and `class_errors` the validation error of each class.
 
-    Several processes: gradients, losses and class errors are those of the joined batch. Mixup pairs samples within a
-    process's share, with its own λ; that and dropout are drawn from the process's own random state.
+    With several processes, gradients, losses and class errors are those of the joined batch. Mixup pairs samples within
+    the share of a process, with a λ of its own; that and dropout are drawn from the process's own random state.
+
+    Parameters
+    ----------
+    model : nn.Module
+        From inputs to logits (n, K).
+    loss : nn.Module
+        ``loss(logits, y)`` is the mean over the batch.
+    train_counts : ndarray of shape (K,)
+        Training samples per class, for the objectives many, medium and few.
+    class_names : sequence of str, optional
+        Names of the classes, for messages.
+    optimizer : OptimizerConfig, optional
+        SGD or AdamW, and its settings.
+    schedule : ScheduleConfig, optional
+        How the learning rate changes over time.
+    mixup : float
+        α of the Beta(α, α) that mixes pairs of samples; 0 is none.
+    channels_last : bool
+        Memory layout of images.
+    absent : {"error", "ignore"}
+        What to do about classes without validation samples; "ignore" leaves them out of the objectives.
     """
 
     train_sum: Tensor

@@ -1,7 +1,8 @@
 """Presets: what the defaults of a run are. Settings of the config file and ``--set`` go over them.
 
-`cpu` is a budget that two cores can pay (about 35 minutes for CIFAR-LT); `paper` is the paper's schedule. Both are for
-CIFAR10-LT and, with ``data.name=cifar100-lt``, CIFAR100-LT. Always say which one made a figure.
+`cpu` is what two cores can afford (about an hour for CIFAR-LT, by the reference runs in docs/training.md); `paper` is
+the paper's schedule. Both are for CIFAR10-LT and, with ``data.name=cifar100-lt``, CIFAR100-LT. Always say which one
+made a figure.
 """
 
 from __future__ import annotations

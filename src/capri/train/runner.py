@@ -42,7 +42,20 @@ from capri.train.settings import build, differences, read_toml
 
 
 def run(config: Config, *, resume: bool = False) -> dict[str, Any]:
-    """Train as configured and write all artefacts; returns the summary. `resume` goes on from the last checkpoint."""
+    """Train as configured and write all files of the run.
+
+    Parameters
+    ----------
+    config : Config
+        The settings; ``config.out`` is the folder.
+    resume : bool
+        Go on from the last checkpoint in that folder, if there is one.
+
+    Returns
+    -------
+    dict
+        The summary, as in ``summary.json``; empty in all processes but the first.
+    """
     folder = Path(config.out)
     claim(folder, config, resume)
     L.seed_everything(config.seed, verbose=False)

@@ -30,14 +30,12 @@ from capri.bilevel.strategy_map import Dictionaries, StrategyMap, StrategyTensor
 from capri.data.batches import Batch
 from capri.data.modules import SplitsDataModule
 from capri.data.splits import Splits
-from capri.errors import Absent
+from capri.errors import THIN, Absent
 from capri.train.artefacts import last_layer_norms
 from capri.train.experiment import module_settings
 from capri.train.module import Classifier
 from capri.train.search_config import PLAIN, SearchConfig, SearchRun
 from capri.train.trajectory import Trajectory
-
-THIN = 5  # validation samples of a class below which its measured error says little
 
 
 class ThinValidationWarning(UserWarning):
@@ -45,7 +43,17 @@ class ThinValidationWarning(UserWarning):
 
 
 class Search(Classifier):
-    """Trains the network and moves the strategy. `trajectory` holds W, objective and class errors over time."""
+    """Trains the network and moves the strategy. `trajectory` holds W, objective and class errors over time.
+
+    Parameters
+    ----------
+    model : nn.Module
+        From inputs to logits (n, K).
+    config : SearchRun
+        All settings of the search.
+    data : SplitsDataModule
+        The parts of the experiment, in batches.
+    """
 
     loss: MovingLoss
     class_loss_sums: Tensor

@@ -22,36 +22,59 @@ class SearchConfig:
     """The outer level: what moves, on which objective, how, and how often."""
 
     attributes: tuple[str, ...] = option(
-        ("freq", "diff"), f"of the classes: {', '.join(ATTRIBUTES)}; or identity alone, the plain search (AutoBalance)"
+        ("freq", "diff"),
+        f"class attributes that make the strategy: some of {', '.join(ATTRIBUTES)}; "
+        "or identity alone, one free number per class (AutoBalance)",
     )
-    parts: tuple[str, ...] = option(("l", "delta"), "what moves: l, delta, omega, smoothing")
-    delta_form: Literal["normalized", "sigmoid", "exp"] = option("sigmoid", "Δ of D w: normalized (the paper's), …")
-    scaling: Literal["whiten", "standardize", "raw"] = option("whiten", "of the dictionary's columns")
-    objective: str = option("balanced", "on validation, any of the core's on class errors, as in cvar:0.2")
-    class_loss: Literal["auto", "ce", "error"] = option("auto", "smooth class error: cross-entropy, or 1 − p")
-    weights: tuple[float, ...] = option((), "test-time importance per class, for weighted")
-    epochs: int = option(0, "of the search; 0: trainer.max_epochs, as in retraining")
+    parts: tuple[str, ...] = option(
+        ("l", "delta"), "what is searched: some of l (offsets), delta (multipliers), omega (weights), smoothing"
+    )
+    delta_form: Literal["normalized", "sigmoid", "exp"] = option(
+        "sigmoid", "how multipliers are made of D w: normalized (the paper's), sigmoid or exp"
+    )
+    scaling: Literal["whiten", "standardize", "raw"] = option(
+        "whiten", "scaling of the dictionary's columns: whiten, standardize or raw"
+    )
+    objective: str = option("balanced", "what to lower on validation: any objective on class errors, such as cvar:0.2")
+    class_loss: Literal["auto", "ce", "error"] = option(
+        "auto",
+        "smooth stand-in for a class error: ce (cross-entropy), error (1 − p), or auto (error for spreads, else ce)",
+    )
+    weights: tuple[float, ...] = option(
+        (), "importance of each class at test time, for the objective and the attribute weights"
+    )
+    epochs: int = option(0, "epochs of the search; 0: as many as in retraining (trainer.max_epochs)")
     warmup_epochs: int = option(5, "epochs before the strategy moves; diff is measured at their end")
-    every: int = option(5, "inner steps per outer step")
-    batch_size: int = option(0, "validation samples per outer step; 0: as in training")
-    tau: float = option(0.0, "offsets start at logit adjustment, τ log π; 0: at none")
-    hessian: Literal["identity", "ggn-cg", "neumann"] = option("identity", "the inverse Hessian in the hypergradient")
-    damping: float = option(0.1, "of ggn-cg")
-    iterations: int = option(10, "of ggn-cg, at most")
-    terms: int = option(5, "of neumann")
-    step: float = option(1.0, "of neumann")
-    optimizer: Literal["adam", "sgd"] = option("adam", "of the outer level")
-    lr: float = option(0.02, "of the outer level")
-    follow: bool = option(True, "the outer rate falls with the inner one, the factor η of an unrolled step")
-    momentum: float = option(0.9, "of the outer level's sgd")
-    weight_decay: float = option(0.0, "on W")
-    limit: float = option(30.0, "offsets that span more than this have diverged")
-    init: str = option("", "network weights to start from, as `capri pretrain` writes them")
+    every: int = option(5, "training steps from one move of the strategy to the next")
+    batch_size: int = option(0, "validation samples per move of the strategy; 0: as many as in a training batch")
+    tau: float = option(0.0, "offsets start at logit adjustment with this τ, l = τ log π; 0: they start at zero")
+    hessian: Literal["identity", "ggn-cg", "neumann"] = option(
+        "identity", "inverse Hessian in the hypergradient: identity (fastest), ggn-cg or neumann (AutoBalance's)"
+    )
+    damping: float = option(0.1, "for ggn-cg: what is added to the curvature")
+    iterations: int = option(10, "for ggn-cg: iterations of conjugate gradients, at most")
+    terms: int = option(5, "for neumann: terms of the series beyond the first")
+    step: float = option(1.0, "for neumann: step of the series")
+    optimizer: Literal["adam", "sgd"] = option("adam", "optimizer of the strategy: adam or sgd")
+    lr: float = option(0.02, "learning rate of the strategy")
+    follow: bool = option(True, "the strategy's learning rate falls with the network's")
+    momentum: float = option(0.9, "for sgd: momentum of the strategy's optimizer")
+    weight_decay: float = option(0.0, "weight decay of W, the numbers that make the strategy")
+    limit: float = option(30.0, "stop if the largest and the smallest offset lie further apart than this")
+    init: str = option("", "file of network weights to start from, as `capri pretrain` writes it; empty: none")
 
 
 @dataclass(frozen=True)
 class SearchRun(Config):
-    """A training run whose loss is searched."""
+    """All settings of a bilevel search. ``capri search --print-config`` explains every one of them.
+
+    Parameters
+    ----------
+    preset, seed, out, data, model, loss, optimizer, schedule, trainer
+        As in `Config`. `loss` stays as it is by default: it is what the search finds.
+    search : SearchConfig
+        What moves, for which objective, by which steps.
+    """
 
     search: SearchConfig = field(default_factory=SearchConfig)
 
@@ -83,7 +106,17 @@ class SearchRun(Config):
         return self.search.epochs or self.trainer.max_epochs
 
     def training(self, **changes: Any) -> Config:
-        """The same run without the search, with changes."""
+        """The same run without the search.
+
+        Parameters
+        ----------
+        **changes
+            Fields of `Config` to set otherwise.
+
+        Returns
+        -------
+        Config
+        """
         plain = Config(**{f.name: getattr(self, f.name) for f in fields(Config)})
         return replace(plain, **changes)
 

@@ -32,7 +32,20 @@ from capri.train.trajectory import plot_trajectory
 
 
 def search_and_retrain(config: SearchRun, *, resume: bool = False) -> dict[str, Any]:
-    """Search, then retrain on all the training data with what was found; returns both summaries."""
+    """Search for a loss, then train anew on all the training data with the loss that was found.
+
+    Parameters
+    ----------
+    config : SearchRun
+        The settings; ``config.out`` is the folder.
+    resume : bool
+        Go on from the last checkpoints in that folder, if there are any.
+
+    Returns
+    -------
+    dict
+        The summaries of both, as "search" and "retrain".
+    """
     folder = Path(config.out)
     found = search(replace(config, out=str(folder / "search")), resume=resume)
     retrained = retrain(
@@ -44,10 +57,24 @@ def search_and_retrain(config: SearchRun, *, resume: bool = False) -> dict[str, 
 
 
 def retrain(config: Config, policy: str | Path, *, transfer: str = "unchanged", resume: bool = False) -> dict[str, Any]:
-    """Train with the strategy of a policy file, of a search or tuned post-hoc.
+    """Train with the strategy of a policy file, whether a search found it or it was tuned post-hoc.
 
-    transfer, of a post-hoc policy into the loss: "unchanged" (the paper) or "inverse". What a search found is a loss
-    already and is taken as it is.
+    Parameters
+    ----------
+    config : Config
+        The settings of the run; its section `loss` is replaced.
+    policy : str or Path
+        The policy file.
+    transfer : {"unchanged", "inverse"}
+        How a post-hoc policy becomes a loss: with Δ and l as they are (the paper), or with 1/Δ and l/Δ. What a search
+        found is a loss already and is taken as it is.
+    resume : bool
+        Go on from the last checkpoint, if there is one.
+
+    Returns
+    -------
+    dict
+        The summary, as in ``summary.json``.
     """
     if transfer not in ("unchanged", "inverse"):
         raise InputError(f"transfer is {transfer!r}; it must be 'unchanged' (the paper) or 'inverse' (1/Δ, l/Δ).")
