@@ -355,11 +355,7 @@ class Policy:
         Returns
         -------
         Policy
-
-        Raises
-        ------
-        PolicyError
-            Where the file is missing, truncated, was changed, is of another version, or is not a policy.
+            Or a `PolicyError`, where the file is missing and as in `from_json`.
         """
         try:
             text = Path(path).read_text(encoding="utf-8")

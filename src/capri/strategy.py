@@ -260,9 +260,9 @@ class Strategy:
         Parameters
         ----------
         scores : array-like of shape (n_samples, K)
-            Logits.
+            A network's logits.
         y : array-like of shape (n_samples,)
-            Classes, numbered 0 … K − 1.
+            Class numbers from 0.
 
         Returns
         -------

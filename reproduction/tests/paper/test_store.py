@@ -135,21 +135,18 @@ def test_a_broken_line_is_named(store, content):
         store.find(units(4)[0])
 
 
-def test_a_line_whose_settings_were_edited_is_refused(store):
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ('{"n": 5}', '{"n": 6}', r"the digest \w+ is not that of its settings"),
+        ('{"twice": 10}', '{"twice": 9}', r"the checksum is not that of its result; .* Delete it"),
+    ],
+)
+def test_an_edited_line_is_refused(store, before, after, message):
     for unit in units(4, 5):
         store.need(unit)
-    rewrite(store, [line.replace('{"n": 5}', '{"n": 6}') for line in lines(store)])
-    with pytest.raises(InputError, match=r"double\.jsonl, line 2 \(n5\): the digest \w+ is not that of its settings"):
-        store.find(units(4)[0])
-
-
-def test_a_line_whose_result_was_edited_is_refused(store):
-    for unit in units(4, 5):
-        store.need(unit)
-    rewrite(store, [line.replace('{"twice": 10}', '{"twice": 9}') for line in lines(store)])
-    with pytest.raises(
-        InputError, match=r"double\.jsonl, line 2 \(n5\): the checksum is not that of its result; .* Delete it"
-    ):
+    rewrite(store, [line.replace(before, after) for line in lines(store)])
+    with pytest.raises(InputError, match=r"double\.jsonl, line 2 \(n5\): " + message):
         store.find(units(4)[0])
 
 

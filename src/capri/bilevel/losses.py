@@ -166,19 +166,6 @@ class MovingLoss(nn.Module):
             getattr(self, name).copy_(values.detach())
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The mean loss of a batch.
-
-        Parameters
-        ----------
-        logits : Tensor of shape (n, K)
-            Of the network.
-        target : Tensor of shape (n,) or (n, K)
-            Class indices, or probabilities.
-
-        Returns
-        -------
-        Tensor
-            A scalar.
-        """
+        """The mean loss of a batch; arguments as in `ParametricCrossEntropy.forward`."""
         smoothing = self.smoothing if self.smooths else None
         return parametric_cross_entropy(logits, target, self.omega, self.l, self.delta, smoothing).mean()

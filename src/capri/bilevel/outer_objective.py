@@ -125,15 +125,7 @@ class OuterObjective:
         return (a[y] * sample_losses(logits, y, self.class_loss)).mean()
 
     def update(self, logits: Tensor, y: Tensor) -> None:
-        """Renew the running class errors by a batch's.
-
-        Parameters
-        ----------
-        logits : Tensor of shape (n, K)
-            Of a validation batch.
-        y : Tensor of shape (n,)
-            Its classes.
-        """
+        """Renew the running class errors by a batch's; arguments as in `surrogate`."""
         losses, labels = sample_losses(logits.detach(), y, self.class_loss).double().cpu(), y.cpu()
         sums = torch.zeros_like(self.errors).index_add_(0, labels, losses)
         seen = torch.bincount(labels, minlength=len(sums))

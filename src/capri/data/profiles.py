@@ -47,19 +47,14 @@ def step_counts(n_max: int, n_classes: int, imbalance: float, share: float = 0.5
 
     Parameters
     ----------
-    n_max : int
-        Samples of a frequent class.
-    n_classes : int
-        K, at least 2.
-    imbalance : float
-        ρ = n_max/n_min, at least 1.
+    n_max, n_classes, imbalance
+        As in `exponential_counts`.
     share : float
         Which share of the classes is frequent.
 
     Returns
     -------
     ndarray of shape (n_classes,)
-        Samples per class.
 
     Examples
     --------

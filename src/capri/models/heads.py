@@ -37,10 +37,8 @@ class MLPHead(nn.Module):
 
     Parameters
     ----------
-    n_features : int
-        Numbers per sample; inputs have shape (n, n_features).
-    n_classes : int
-        Logits have shape (n, n_classes).
+    n_features, n_classes : int
+        As in `LinearHead`.
     hidden : sequence of int
         Width of each hidden layer.
     dropout : float

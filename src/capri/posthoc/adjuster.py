@@ -259,34 +259,12 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         return self.policy_.apply(scores)
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Adjusted scores, in the form of scikit-learn's classifiers.
-
-        Parameters
-        ----------
-        X : array-like or DataFrame of shape (n_samples, K)
-            Scores; columns that are named as in `fit`, or after the classes, may stand in any order.
-
-        Returns
-        -------
-        array of shape (n_samples, K), or (n_samples,) for two classes
-            As `transform`; for two classes the second's score less the first's.
-        """
+        """The scores of `transform`; for two classes the second's less the first's, (n_samples,)."""
         scores = self.transform(X)
         return np.asarray(scores[:, 1] - scores[:, 0]) if scores.shape[1] == 2 else scores
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The label of the highest adjusted score.
-
-        Parameters
-        ----------
-        X : array-like or DataFrame of shape (n_samples, K)
-            Scores; columns that are named as in `fit`, or after the classes, may stand in any order.
-
-        Returns
-        -------
-        array of shape (n_samples,)
-            Labels of the type that `fit` was given.
-        """
+        """The label of the highest of the scores of `transform`, (n_samples,), of the type that `fit` was given."""
         check_is_fitted(self)
         return np.asarray(self.classes_[self.transform(X).argmax(axis=1)])
 

@@ -273,50 +273,19 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         return np.asarray(self.adjuster_.predict(scores))
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Adjusted scores.
-
-        Parameters
-        ----------
-        X : array-like, sparse matrix or DataFrame of shape (n_samples, n_features)
-            As the model takes it.
-
-        Returns
-        -------
-        array of shape (n_samples, K), or (n_samples,) for two classes
-            For two classes the second's score less the first's.
-        """
+        """Adjusted scores of X, as `predict` takes it; for two classes the second's less the first's."""
         check_is_fitted(self)
         return self.adjuster_.decision_function(_scores(self.estimator_, X, self._kind(self.estimator_), self.classes_))
 
     @_wrapped_has("predict_proba")
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """The wrapped model's own probabilities: tuning changes decisions, not beliefs.
-
-        Parameters
-        ----------
-        X : array-like, sparse matrix or DataFrame of shape (n_samples, n_features)
-            As the model takes it.
-
-        Returns
-        -------
-        array of shape (n_samples, K)
-        """
+        """The wrapped model's own probabilities: tuning changes decisions, not beliefs."""
         check_is_fitted(self)
         return np.asarray(self.estimator_.predict_proba(X))
 
     @_wrapped_has("predict_log_proba")
     def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
-        """The wrapped model's own log-probabilities.
-
-        Parameters
-        ----------
-        X : array-like, sparse matrix or DataFrame of shape (n_samples, n_features)
-            As the model takes it.
-
-        Returns
-        -------
-        array of shape (n_samples, K)
-        """
+        """The wrapped model's own log-probabilities."""
         check_is_fitted(self)
         return np.asarray(self.estimator_.predict_log_proba(X))
 
