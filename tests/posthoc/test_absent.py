@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capri import AbsentClassWarning, LogitAdjuster
-from capri.attributes import Evidence, frequency
+from capri.attributes import frequency
+from capri.evidence import Evidence
 from capri.objectives import confusion_objective, expected_cost
 from capri.posthoc.absent import REACH, among_present, extend, extension
 from capri.posthoc.adjustment import Adjustment

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capri import InputError, exact_line_search
-from capri.attributes import Evidence, frequency
+from capri.attributes import frequency
+from capri.evidence import Evidence
 from capri.posthoc.adjustment import Adjustment
 from capri.posthoc.methods import METHODS, Task, _temperatures, tune
 from capri.posthoc.problem import Problem

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capri._checks import InputError, check_vector, short
-from capri.attributes import CLASS
 from capri.classes import Classes
 from capri.cli.tables import ARCHIVES, TABLES, Archive, Table, is_table, open_archive, open_table
+from capri.evidence import CLASS
 
 NAME_KEYS = ("class_names", "classes")
 COUNT_KEYS = ("train_counts", "class_counts")

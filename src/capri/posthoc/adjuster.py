@@ -16,11 +16,12 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from capri._checks import InputError, InputWarning, Ints, check_counts, check_scores
 from capri._provenance import data_digest
-from capri.attributes import UNKNOWN_FREQUENCIES, Attributes, Evidence, counts_in, gather, own_columns
+from capri.attributes import UNKNOWN_FREQUENCIES, Attributes, counts_in
 from capri.classes import Classes, all_columns, as_labels, column_names
 from capri.constraints import ConstraintLike, as_constraint
 from capri.dictionary import BASIS, BasisFunction, Scaling
 from capri.errors import Absent, softmax
+from capri.evidence import Evidence, gather, own_columns
 from capri.forms import Evaluator, Form
 from capri.objectives import Objective, ObjectiveLike
 from capri.policy import FLOOR, Policy, ScoreKind, to_logits

@@ -16,8 +16,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from capri._checks import InputError
-from capri.attributes import Attributes, Evidence, frequency, gather
+from capri.attributes import Attributes, frequency
 from capri.dictionary import BASIS, BasisFunction, Dictionary, Scaling, build_dictionary
+from capri.evidence import Evidence, gather
 from capri.posthoc.absent import among_present, extend
 from capri.posthoc.adjustment import Adjustment, Vector
 from capri.posthoc.pooling import Prior, best_on_the_way, make_feasible, pool, pool_automatically

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from capri._checks import InputError
-from capri.attributes import Attributes, Evidence, frequency, gather
+from capri.attributes import Attributes, frequency
 from capri.bilevel.hypergradient import InverseHessianSettings
 from capri.bilevel.losses import MovingLoss
 from capri.bilevel.outer_objective import OuterObjective, class_sums
@@ -31,6 +31,7 @@ from capri.data.batches import Batch
 from capri.data.modules import SplitsDataModule
 from capri.data.splits import Splits
 from capri.errors import THIN, Absent
+from capri.evidence import Evidence, gather
 from capri.train.artefacts import last_layer_norms
 from capri.train.experiment import module_settings
 from capri.train.module import Classifier

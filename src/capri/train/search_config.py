@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from capri._checks import InputError
-from capri.attributes import REGISTRY
+from capri.evidence import REGISTRY
 from capri.train.config import Config, LossConfig, resolve_as
 from capri.train.presets import PRESETS
 from capri.train.settings import merge, option
