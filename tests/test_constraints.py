@@ -1,5 +1,7 @@
 """Constraints: read, written back, bounded."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,6 +21,14 @@ from capri.constraints import as_constraint
         ("plain <= unadjusted + 0.01", "plain <= baseline + 0.01", 0.31),
         ("cvar:0.2 <= baseline - 0.05", "cvar:0.2 <= baseline - 0.05", 0.25),
         ("0.5*plain + 0.5*sdev <= 1", "0.5*plain+0.5*sdev <= 1", 1.0),
+        ("macro_f1 <= 0.4", "macro_f1 <= 0.4", 0.4),
+        ("macro_f1 >= 0.6", "macro_f1 >= 0.6", 0.4),
+        ("precision[lynx]>=.9", "precision[lynx] >= 0.9", 0.1),
+        ("recall[a+b >= c] >= 0.5", "recall[a+b >= c] >= 0.5", 0.5),
+        ("f1[3] >= baseline", "f1[3] >= baseline", 0.3),
+        ("f1[3] >= baseline + 0.02", "f1[3] >= baseline + 0.02", 0.28),
+        ("gmean >= unadjusted - 0.02", "gmean >= baseline - 0.02", 0.32),
+        ("0.5*f1[a]+0.5*f1[b] <= 0.3", "0.5*f1[a]+0.5*f1[b] <= 0.3", 0.3),
     ],
 )
 def test_text_is_read_and_written_back(text, written, limit):
@@ -28,10 +38,36 @@ def test_text_is_read_and_written_back(text, written, limit):
     assert as_constraint(written) == constraint
 
 
-@given(st.floats(0, 10), st.booleans())
-def test_the_text_of_a_constraint_is_exact(bound, relative):
-    constraint = Constraint(as_objective("plain"), bound, relative)
+@given(st.floats(0, 1), st.booleans(), st.sampled_from(["plain", "kappa", "precision[sea lion]", "min_recall"]))
+def test_the_text_of_a_constraint_is_exact(bound, relative, name):
+    constraint = Constraint(as_objective(name), bound, relative, floor=name != "plain")
     assert as_constraint(str(constraint)) == constraint
+
+
+@pytest.mark.parametrize("name", ["plain", "err[3]", "worst", "sdev", "2*kappa", "f1[a]+f1[b]", "macro_f1+recall[b]"])
+def test_errors_have_no_floor(name):
+    with pytest.raises(
+        InputError, match=re.escape(f"constraint '{name} >= 0.2': {name} is an error, which is limited")
+    ):
+        as_constraint(f"{name} >= 0.2")
+    with pytest.raises(InputError, match=re.escape(f"write '{name} <= <number>'")):
+        as_constraint(f"{name} >= baseline")
+
+
+@pytest.mark.parametrize("name", ["precision[3]", "recall[sea lion]", "f1[a+b]", "gmean", "min_recall"])
+def test_what_reads_as_a_quality_is_not_limited_as_an_error(name):
+    for unclear in (f"{name} <= 0.1", f"{name} <= baseline", (name, 0.1)):
+        with pytest.raises(
+            InputError, match=re.escape(f"{name} reads as a quality, which is bounded from below; write")
+        ):
+            as_constraint(unclear)
+
+
+def test_a_floor_is_a_share():
+    with pytest.raises(
+        InputError, match=r"constraint 'precision\[3\] >= 90': precision\[3\] is at most 1; give a share"
+    ):
+        as_constraint("precision[3] >= 90")
 
 
 def test_pairs_and_constraints_are_constraints():
@@ -42,7 +78,17 @@ def test_pairs_and_constraints_are_constraints():
 
 @pytest.mark.parametrize(
     "text",
-    ["plain", "plain < 0.2", "plain >= 0.2", "plain <= much", "plain <= baseline * 2", "plain <=", 3, ("plain",)],
+    [
+        "plain",
+        "plain < 0.2",
+        "plain => 0.2",
+        "plain <= much",
+        "kappa >= high",
+        "plain <= baseline * 2",
+        "plain <=",
+        3,
+        ("plain",),
+    ],
 )
 def test_unreadable_constraints_say_how_to_write_one(text):
     with pytest.raises(InputError, match="cannot be read; write '<objective> <= <number>'"):

@@ -4,7 +4,18 @@ import numpy as np
 import pytest
 
 from capri import InputError, as_objective, objective_names
-from capri.forms import ClassContext, ConfusionForm, ConfusionFunction, ErrorFunction, Form, add, scale
+from capri.forms import (
+    LIFT,
+    ClassContext,
+    ConfusionForm,
+    ConfusionFunction,
+    ErrorFunction,
+    Form,
+    MarginFunction,
+    add,
+    precision_scores,
+    scale,
+)
 
 K = 7
 EXAMPLES = {"a": "0.3", "λ": "0.4", "class": "2"}
@@ -15,7 +26,9 @@ COMPOSITES = [
     "2*mix:0.5+0.5*worst_group",
     "worst_group+worst",
     "-1*err[2]+3*sdev",
+    "0.5*gmean+0.25*gmean+sdev",
 ]
+ON_CONFUSION = ("macro_f1", "weighted_f1", "kappa", "mcc", "f1[2]", "precision[2]")
 
 
 @pytest.fixture
@@ -34,7 +47,7 @@ def names_of_error_objectives():
         for parameter, example in EXAMPLES.items():
             shown = shown.replace(f":{parameter}", f":{example}").replace(f"[{parameter}]", f"[{example}]")
         names.append(shown)
-    return [name for name in names if name not in ("macro_f1", "weighted_f1", "kappa", "mcc")]
+    return [name for name in names if name not in ON_CONFUSION]
 
 
 def central_differences(function, at, step=1e-6):
@@ -51,7 +64,10 @@ def test_gradients_of_smooth_twins_are_their_differences(name, context, rng):
         np.testing.assert_allclose(gradient, central_differences(lambda e: twin.smooth(e)[0], errors), atol=1e-7)
 
 
-@pytest.mark.parametrize("name", [n for n in names_of_error_objectives() + COMPOSITES if "quantile" not in n])
+ITS_OWN_TWIN = [n for n in names_of_error_objectives() + COMPOSITES if "quantile" not in n and "gmean" not in n]
+
+
+@pytest.mark.parametrize("name", ITS_OWN_TWIN)
 def test_smooth_twins_equal_the_objective_of_soft_errors(name, context, rng):
     objective = as_objective(name).on(context)
     errors = rng.uniform(size=K)
@@ -91,6 +107,55 @@ def test_the_spread_of_equal_errors_has_gradient_zero():
     np.testing.assert_array_equal(gradient, np.zeros(3))
 
 
+class TestGeometricMean:
+    @pytest.fixture
+    def gmean(self):
+        return as_objective("gmean").on(ClassContext.of(np.ones(4)))
+
+    def test_is_near_its_smooth_twin(self, gmean, rng):
+        errors = rng.uniform(0, 0.9, 4)
+        assert gmean(errors) == pytest.approx(1 - float(np.prod(1 - errors)) ** 0.25)
+        assert gmean.smooth(errors)[0] == pytest.approx(gmean(errors), abs=LIFT)
+        assert gmean.smooth(np.full(4, 0.3))[0] == pytest.approx(0.3)
+
+    @pytest.mark.parametrize("n_missed", [1, 2, 4])
+    def test_has_a_bounded_gradient_that_leads_away_from_a_recall_of_0(self, gmean, n_missed):
+        errors = np.where(np.arange(4) < n_missed, 1.0, 0.2)
+        value, gradient = gmean.smooth(errors)
+        assert gmean(errors) == 1
+        assert 0.5 < value <= 1
+        assert (gradient > 0).all()
+        assert gradient.max() < 0.25 * LIFT**-0.75 * 1.01
+        assert gradient[0] >= gradient.max()
+
+    def test_rounding_is_no_recall(self, gmean):
+        assert gmean(np.array([1 - 1e-16, 0, 0, 0])) == 1
+        assert gmean(np.array([1 + 1e-15, 0, 0, 0])) == 1
+
+
+class TestMargins:
+    def test_the_diagonal_and_the_sums_of_rows_and_columns_are_enough(self, context, rng):
+        confusion = rng.integers(0, 9, (K, K)).astype(float)
+        hits, rows, columns = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
+        for name in ("kappa", "mcc", "0.5*kappa+2*mcc"):
+            objective = as_objective(name).on(context)
+            assert isinstance(objective, MarginFunction)
+            assert objective.of_margins(hits, rows, columns) == objective(confusion)
+        first, second = (as_objective(name).on(context)(confusion) for name in ("kappa", "mcc"))
+        assert objective(confusion) == pytest.approx(0.5 * first + 2 * second)
+
+    def test_sums_with_others_are_functions_of_the_confusion_matrix(self, context, rng):
+        confusion = rng.integers(1, 9, (K, K)).astype(float)
+        total = as_objective("kappa+macro_f1").on(context)
+        assert isinstance(total, ConfusionFunction)
+        parts = (as_objective(name).on(context)(confusion) for name in ("kappa", "macro_f1"))
+        assert total(confusion) == pytest.approx(sum(parts))
+
+
+def test_a_class_that_is_never_predicted_has_precision_0():
+    np.testing.assert_allclose(precision_scores(np.array([[3.0, 0, 1], [1, 0, 0], [0, 0, 1]])), [0.75, 0, 0.5])
+
+
 class TestAlgebra:
     @pytest.mark.parametrize("name", COMPOSITES)
     def test_composites_are_the_sums_of_their_terms(self, name, context, rng):
@@ -119,11 +184,11 @@ class TestAlgebra:
 
     def test_sums_and_multiples_of_forms_on_the_confusion_matrix_are_such_forms(self, context, rng):
         confusion = rng.integers(1, 9, (K, K)).astype(float)
-        names = ("macro_f1", "weighted_f1")
-        total = as_objective("2*macro_f1+weighted_f1").on(context)
+        names = ("macro_f1", "weighted_f1", "precision[1]", "f1[3]")
+        total = as_objective("2*macro_f1+weighted_f1+3*precision[1]+-1*f1[3]").on(context)
         assert isinstance(total, ConfusionForm)
-        first, second = (as_objective(name).on(context)(confusion) for name in names)
-        assert total(confusion) == pytest.approx(2 * first + second)
+        values = [as_objective(name).on(context)(confusion) for name in names]
+        assert total(confusion) == pytest.approx(np.dot([2, 1, 3, -1], values))
 
     def test_multiples_of_functions_scale_value_and_gradient(self):
         doubled = scale(2.0, ErrorFunction(lambda e: float(e @ e)))

@@ -8,7 +8,7 @@ from sklearn import metrics
 
 from capri import AbsentClassWarning, CAPClassifierCV, InputError, LogitAdjuster, as_objective, evaluate
 from capri.forms import ClassContext, ConfusionForm, Form
-from capri.metrics import as_metric
+from capri.metrics import as_metric, refuse_scores
 
 NAMES = ("cat", "dog", "lynx", "wolf")
 
@@ -170,12 +170,43 @@ class TestReading:
         with pytest.raises(InputError, match=r"f1_score\(average='no'\) cannot be computed"):
             value(partial(metrics.f1_score, average="no"), *decisions[:2])
 
-    @pytest.mark.parametrize("name", ["roc_auc", "jaccard_macro"])
+    @pytest.mark.parametrize("name", ["f1_micro", "jaccard_macro"])
     def test_names_of_scorers_are_known(self, name):
         with pytest.raises(
             InputError, match=rf"unknown objective '{name}'.*pass sklearn.metrics.get_scorer\('{name}'\)"
         ):
             as_objective(name)
+
+    @pytest.mark.parametrize(
+        ("name", "judged"),
+        [
+            ("roc_auc", "how the scores rank the samples"),
+            ("roc_auc_ovr_weighted", "how the scores rank the samples"),
+            ("AUC", "how the scores rank the samples"),
+            ("average_precision", "how the scores rank the samples"),
+            ("log_loss", "probabilities"),
+            ("neg_log_loss", "probabilities"),
+            ("brier", "probabilities"),
+            ("neg_brier_score", "probabilities"),
+            ("top_k_accuracy", "the k best classes of a sample"),
+            ("top5", "the k best classes of a sample"),
+        ],
+    )
+    def test_names_of_what_decisions_cannot_change_are_refused(self, name, judged):
+        says = (
+            f"objective '{name}' judges {judged}, and a policy changes decisions only; give an objective of decisions"
+        )
+        with pytest.raises(InputError, match=says):
+            as_objective(name)
+        with pytest.raises(InputError, match=says):
+            as_objective(f"0.5*balanced+0.5*{name}")
+
+    def test_what_judges_decisions_is_not_taken_for_such(self):
+        for name in metrics.get_scorer_names():
+            metric = metrics.get_scorer(name)
+            if metric._response_method == "predict":
+                assert as_objective(metric).name.startswith(metric._score_func.__name__)
+                refuse_scores(name)
 
 
 class TestTuning:

@@ -70,6 +70,16 @@ class TestOracles:
                 ),
             ),
             ("err[2]", lambda y, p, w: 1 - metrics.recall_score(y, p, average=None, sample_weight=w)[2]),
+            ("recall[2]", lambda y, p, w: 1 - metrics.recall_score(y, p, average=None, sample_weight=w)[2]),
+            ("precision[2]", lambda y, p, w: 1 - metrics.precision_score(y, p, average=None, sample_weight=w)[2]),
+            ("f1[2]", lambda y, p, w: 1 - metrics.f1_score(y, p, average=None, sample_weight=w)[2]),
+            ("min_recall", lambda y, p, w: 1 - min(metrics.recall_score(y, p, average=None, sample_weight=w))),
+            (
+                "gmean",
+                lambda y, p, w: (
+                    1 - statistics.geometric_mean(metrics.recall_score(y, p, average=None, sample_weight=w))
+                ),
+            ),
         ],
     )
     @pytest.mark.parametrize("with_weights", [False, True])
@@ -84,6 +94,12 @@ class TestOracles:
         with pytest.warns(AbsentClassWarning):
             alone = evaluate([0, 0, 0], [0, 0, 0], 3, ["kappa", "mcc"], absent="ignore")
         assert alone == {"kappa": 0.0, "mcc": 1.0}  # nothing is wrong, and nothing can correlate
+
+    def test_a_class_that_is_never_predicted_has_neither_precision_nor_f1(self):
+        y, predicted = [0, 0, 1, 2], [0, 0, 0, 2]
+        found = evaluate(y, predicted, 3, ["precision[1]", "f1[1]", "recall[1]", "gmean"])
+        assert found == {"precision[1]": 1, "f1[1]": 1, "recall[1]": 1, "gmean": 1}
+        assert metrics.precision_score(y, predicted, average=None, zero_division=0)[1] == 0
 
     def test_weighted_error_is_the_mean_over_samples_weighted_by_class(self, decisions):
         y, predicted, _ = decisions
@@ -197,6 +213,7 @@ class TestNames:
             ("1e+1*balanced+1e-1*sdev", "10*balanced+0.1*sdev"),
             ("2*0.5*plain", "2*0.5*plain"),
             ("err[sea lion]+0.1*err[a+b*c]", "err[sea lion]+0.1*err[a+b*c]"),
+            ("f1[ sea lion ]+2*precision[a+b]", "f1[sea lion]+2*precision[a+b]"),
         ],
     )
     def test_text_is_read(self, text, name):
@@ -236,6 +253,8 @@ class TestNames:
             ("balanced+", "unknown objective ''"),
             ("cvar", "takes a parameter, as in 'cvar:a'; got none"),
             ("err", r"as in 'err\[class\]'"),
+            ("precision", r"as in 'precision\[class\]'"),
+            ("balanced[3]", r"unknown objective 'balanced\[3\]'; did you mean 'balanced'"),
             ("balanced:0.2", r"takes no parameter; got \('0.2',\)"),
             ("x*balanced", r"objective term 'x\*balanced': 'x' is not a number"),
             ("nan*balanced", "times nan: the factor must be a finite number"),
@@ -265,6 +284,8 @@ class TestNames:
             ("few", "'few' needs class_counts=…"),
             ("err[9]", r"err\[9\]: no such class with samples; give an index 0 … 1 or a class name"),
             ("err[-1]", r"err\[-1\]: no such class"),
+            ("f1[9]", r"f1\[9\]: no such class with samples; give an index 0 … 1 or a class name"),
+            ("precision[cat]", r"precision\[cat\]: no such class"),
         ],
     )
     def test_what_an_objective_lacks_is_named(self, text, says):
@@ -280,6 +301,17 @@ class TestNames:
         assert value("err[1]", [0.1, 0.2, 0.3], **known) == pytest.approx(0.2)
         assert value("err[cat]", [0.1, 0.2, 0.3], **known) == pytest.approx(0.1)
         assert value(class_error(2), [0.1, 0.2, 0.3], **known) == pytest.approx(0.3)
+
+    @pytest.mark.parametrize("name", ["err", "recall", "precision", "f1"])
+    def test_every_objective_of_one_class_knows_it_by_name_and_by_index(self, name):
+        names, y, predicted = ["cat", "dog", "lynx"], [0, 0, 1, 1, 2, 2], [0, 1, 1, 1, 0, 2]
+        found = evaluate(y, predicted, 3, [f"{name}[lynx]", f"{name}[2]"], class_names=names)
+        assert len(set(found.values())) == 1
+
+    @pytest.mark.parametrize("name", ["err", "recall", "precision", "f1"])
+    def test_a_class_without_samples_is_no_class_to_ask_for(self, name):
+        with pytest.warns(AbsentClassWarning), pytest.raises(InputError, match="no such class with samples"):
+            evaluate([0, 1], [0, 2], 3, [f"{name}[2]"], absent="ignore")
 
     def test_a_function_of_the_class_errors_is_an_objective(self):
         def median(errors):
@@ -353,6 +385,14 @@ class TestRegistry:
                 value("odd", [0.1, 0.2])
         finally:
             unregister_objective("odd")
+
+    def test_an_own_objective_of_one_class_is_written_with_brackets(self):
+        try:
+            twice = register_objective("twice", on="confusion", parameter="class")(lambda m, k: 2 * m[int(k), int(k)])
+            assert twice(1).name == "twice[1]"
+            assert evaluate([0, 1, 1], [0, 1, 1], 2, ["twice[1]"]) == {"twice[1]": 4}
+        finally:
+            unregister_objective("twice")
 
     def test_every_objective_is_described(self):
         assert all(objective_names().values())

@@ -2,20 +2,21 @@
 
 Nearly everything that people ask of class errors e = (Err_1, …, Err_K) has one *form*,
 
-    R(e) = linear · e  +  deviation · sdev(e)  +  ranks · sort↓(ē),
+    R(e) = linear · e  +  deviation · sdev(e)  +  geometric · (1 − Π_k (1 − e_k)^(1/K))  +  ranks · sort↓(ē),
 
 where ē are the errors of groups of classes (of the classes themselves, unless grouped). Plain, balanced and weighted
 error are linear; quantile and CVaR weigh ranks; worst group ranks groups; sums and multiples of forms are forms. The
-form gives the value, the gradient and, in `capri.posthoc`, the exact search. What has no form is a function of the
-class errors, or of the confusion matrix (macro-F1, costs), and is searched through the same door, more slowly.
+form gives the value, the gradient and, in `capri.posthoc`, the exact search. Costs, F1 and precision have a form on the
+confusion matrix; κ and Matthews' correlation are functions of its margins. What has no form is a function of the class
+errors or of the confusion matrix, and is searched through the same door, more slowly.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +24,8 @@ from numpy.typing import ArrayLike, NDArray
 from capri._checks import InputError, check_counts, check_names
 
 Vector: TypeAlias = NDArray[np.float64]
+ROUNDING = 1e-12  # of recalls, and of shares of the samples
+LIFT = 0.01  # of recalls in the smooth twin of their geometric mean, whose gradient is infinite at a recall of 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,13 +92,17 @@ class ClassContext:
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """R(e) = linear·e + deviation·sdev(e) + ranks·sort↓(ē); `smooth_ranks` replace `ranks` in the smooth twin."""
+    """R(e) = linear·e + deviation·sdev(e) + geometric·(1 − geometric mean of 1 − e) + ranks·sort↓(ē).
+
+    In the smooth twin `smooth_ranks` replace `ranks`, and recalls are lifted before their geometric mean is taken.
+    """
 
     linear: Vector
     deviation: float = 0.0
     ranks: Vector = field(default_factory=lambda: np.zeros(0))
     groups: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     smooth_ranks: Vector | None = None
+    geometric: float = 0.0
 
     @property
     def ranked(self) -> bool:
@@ -119,17 +126,22 @@ class Form:
             spread = math.sqrt(float(np.mean(centred**2)))
             if spread > 1e-12:  # of equal errors rounding would decide: no direction is better
                 gradient += self.deviation * centred / (len(errors) * spread)
+        if self.geometric:
+            lifted = np.maximum(1 - errors, 0.0) + LIFT
+            gradient += self.geometric * geometric_mean(lifted) / (len(errors) * lifted)
         if self.ranked:
             order = np.argsort(-self.group_errors(errors), kind="stable")
             by_group = np.empty(len(order))
             by_group[order] = ranks
             gradient += by_group[self.groups] / np.bincount(self.groups)[self.groups]
-        return self._value(errors, ranks), gradient
+        return self._value(errors, ranks, LIFT), gradient
 
-    def _value(self, errors: Vector, ranks: Vector) -> float:
+    def _value(self, errors: Vector, ranks: Vector, lift: float = 0.0) -> float:
         value = float(self.linear @ errors)
         if self.deviation:
             value += self.deviation * float(np.std(errors))
+        if self.geometric:
+            value += self.geometric * (1 + lift - geometric_mean(np.maximum(1 - errors, 0.0) + lift))
         if len(ranks):
             value += float(ranks @ -np.sort(-self.group_errors(errors)))
         return value
@@ -141,6 +153,7 @@ class Form:
             deviation=factor * self.deviation,
             ranks=factor * self.ranks,
             smooth_ranks=None if self.smooth_ranks is None else factor * self.smooth_ranks,
+            geometric=factor * self.geometric,
         )
 
     def __add__(self, other: Form) -> Form:
@@ -154,7 +167,13 @@ class Form:
                     second.ranks if second.smooth_ranks is None else second.smooth_ranks
                 )
             ranks = ranks + second.ranks
-        return Form(self.linear + other.linear, self.deviation + other.deviation, ranks, first.groups, smooth)
+        deviation, geometric = self.deviation + other.deviation, self.geometric + other.geometric
+        return Form(self.linear + other.linear, deviation, ranks, first.groups, smooth, geometric)
+
+
+def geometric_mean(recalls: Vector) -> float:
+    """Π_k r_k^(1/K); 0 where a recall is."""
+    return float(np.exp(np.log(recalls).mean())) if recalls.min() > ROUNDING else 0.0
 
 
 class _IncompatibleForms(Exception):
@@ -184,27 +203,93 @@ class ErrorFunction:
 
 @dataclass(frozen=True, eq=False)
 class ConfusionForm:
-    """R(M) = constant + Σ_ij costs_ij M_ij + Σ_k f1_k F1_k(M), of a confusion matrix M in counts."""
+    """R(M) = constant + Σ_ij costs_ij M_ij + Σ_k f1_k F1_k(M) + Σ_k precision_k Precision_k(M), M in counts."""
 
     costs: NDArray[np.float64]
     f1: Vector
+    precision: Vector
     constant: float = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        n_classes: int,
+        *,
+        costs: NDArray[np.float64] | None = None,
+        f1: Vector | None = None,
+        precision: Vector | None = None,
+        constant: float = 0.0,
+    ) -> ConfusionForm:
+        """From the coefficients that are not 0."""
+        return cls(
+            np.zeros((n_classes, n_classes)) if costs is None else costs,
+            np.zeros(n_classes) if f1 is None else f1,
+            np.zeros(n_classes) if precision is None else precision,
+            constant,
+        )
 
     def __call__(self, confusion: NDArray[np.float64]) -> float:
         """The objective itself."""
-        return self.constant + float((self.costs * confusion).sum() + self.f1 @ f1_scores(confusion))
+        scores = self.f1 @ f1_scores(confusion) + self.precision @ precision_scores(confusion)
+        return self.constant + float((self.costs * confusion).sum() + scores)
 
     def __mul__(self, factor: float) -> ConfusionForm:
-        return ConfusionForm(factor * self.costs, factor * self.f1, factor * self.constant)
+        return ConfusionForm(factor * self.costs, factor * self.f1, factor * self.precision, factor * self.constant)
 
     def __add__(self, other: ConfusionForm) -> ConfusionForm:
-        return ConfusionForm(self.costs + other.costs, self.f1 + other.f1, self.constant + other.constant)
+        return ConfusionForm(
+            self.costs + other.costs,
+            self.f1 + other.f1,
+            self.precision + other.precision,
+            self.constant + other.constant,
+        )
 
 
 def f1_scores(confusion: NDArray[np.float64]) -> Vector:
     """F1 of each class; 0 for a class that neither occurs nor is predicted."""
     both = confusion.sum(axis=0) + confusion.sum(axis=1)
     return np.divide(2 * np.diag(confusion), both, out=np.zeros(len(both)), where=both > 0)
+
+
+def precision_scores(confusion: NDArray[np.float64]) -> Vector:
+    """Precision of each class; 0 for a class that is never predicted."""
+    decided = confusion.sum(axis=0)
+    return np.divide(np.diag(confusion), decided, out=np.zeros(len(decided)), where=decided > 0)
+
+
+class Moments(NamedTuple):
+    """Sums over the margins of a confusion matrix, in shares of its samples; numbers, or arrays along a line.
+
+    hits: Σ_k M_kk. chance: Σ_k rows_k columns_k. decided: Σ_k columns_k². true: Σ_k rows_k².
+    """
+
+    hits: Any
+    chance: Any
+    decided: Any
+    true: Any
+
+
+@dataclass(frozen=True)
+class MarginFunction:
+    """An objective on the diagonal, the row sums and the column sums of the confusion matrix, by their `Moments`.
+
+    Along a line the moments change in O(1) whatever K, and `function` takes those of all plateaus at once, as arrays.
+    """
+
+    function: Callable[[Moments], Any]
+
+    def __call__(self, confusion: NDArray[np.float64]) -> float:
+        """The objective itself."""
+        return self.of_margins(np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0))
+
+    def of_margins(self, hits: Vector, rows: Vector, columns: Vector) -> float:
+        """The objective, of (K,) correct, true and predicted samples of each class."""
+        return float(self.of_sums((hits.sum(), rows @ columns, columns @ columns), rows))
+
+    def of_sums(self, sums: Iterable[Any], rows: Vector) -> Any:
+        """The objective, of Σ hits, rows·columns and columns·columns in counts: numbers, or arrays along a line."""
+        (hits, chance, decided), n = sums, rows.sum()
+        return self.function(Moments(hits / n, chance / n**2, decided / n**2, rows @ rows / n**2))
 
 
 @dataclass(frozen=True)
@@ -219,7 +304,7 @@ class ConfusionFunction:
 
 
 ErrorEvaluator: TypeAlias = Form | ErrorFunction
-ConfusionEvaluator: TypeAlias = ConfusionForm | ConfusionFunction
+ConfusionEvaluator: TypeAlias = ConfusionForm | MarginFunction | ConfusionFunction
 Evaluator: TypeAlias = ErrorEvaluator | ConfusionEvaluator
 
 
@@ -227,6 +312,8 @@ def scale(factor: float, evaluator: Evaluator) -> Evaluator:
     """A multiple of an objective; a form stays a form."""
     if isinstance(evaluator, Form | ConfusionForm):
         return evaluator * factor
+    if isinstance(evaluator, MarginFunction):
+        return MarginFunction(lambda moments: factor * evaluator.function(moments))
     return type(evaluator)(lambda e: factor * evaluator(e))
 
 
@@ -234,6 +321,8 @@ def add(first: Evaluator, second: Evaluator) -> Evaluator:
     """The sum of two objectives; a form where the forms allow."""
     if isinstance(first, ConfusionForm) and isinstance(second, ConfusionForm):
         return first + second
+    if isinstance(first, MarginFunction) and isinstance(second, MarginFunction):
+        return MarginFunction(lambda moments: first.function(moments) + second.function(moments))
     if isinstance(first, Form) and isinstance(second, Form):
         try:
             return first + second

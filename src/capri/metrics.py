@@ -22,6 +22,12 @@ from capri.forms import ClassContext, ConfusionFunction
 
 GREATER, SMALLER = ("_score", "_corrcoef"), ("_loss", "_error")  # how names of metrics end, and what is better
 _WHOLE = re.compile(r"-?\d+")
+#: What metrics judge, where not decisions, by a part of their names.
+OF_SCORES = {
+    "how the scores rank the samples": r"(au)?roc|auc|auprc|average_precision|n?dcg",
+    "probabilities": r"log_loss|cross_entropy|nll|brier|calibration_error|ece",
+    "the k best classes of a sample": r"top_?(k|\d+)",
+}
 OF_PROBABILITIES = {"y_score", "y_proba", "y_prob", "pred_decision"}  # what they call predictions that are no labels
 
 
@@ -108,6 +114,16 @@ def as_metric(thing: Any) -> Metric | None:
     if isinstance(thing, partial) and not thing.args:
         return Metric(thing.func, greater, thing.keywords)
     return Metric(thing, greater)
+
+
+def refuse_scores(name: str) -> None:
+    """Raise if a metric of this name judges scores: no change of decisions can serve it."""
+    for judged, part in OF_SCORES.items():
+        if re.search(rf"(?<![a-z])({part})(?![a-z])", name.lower()):
+            raise InputError(
+                f"objective {name!r} judges {judged}, and a policy changes decisions only; give an objective of "
+                "decisions, such as 'balanced', 'macro_f1' or 'f1[class]'."
+            )
 
 
 def is_scorer_name(name: str) -> bool:

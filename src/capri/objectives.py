@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from capri._checks import InputError, shortest
 from capri.forms import (
+    ROUNDING,
     ClassContext,
     ConfusionEvaluator,
     ConfusionForm,
@@ -29,16 +30,18 @@ from capri.forms import (
     ErrorFunction,
     Evaluator,
     Form,
+    MarginFunction,
+    Moments,
     Vector,
     add,
     scale,
 )
-from capri.metrics import Metric, as_metric, is_scorer_name
+from capri.metrics import Metric, as_metric, is_scorer_name, refuse_scores
 
 _PLUS = re.compile(r"(?<![0-9.][eE])\+(?![^\[]*\])")  # between terms: not in 1e+3, not inside err[…]
+_OF_CLASS = re.compile(r"([^\s+*:\[\]]+)\[(.+)\]")
 _MULTIPLE = re.compile(r"([^*\[]+)\*(.+)")
 _NAME = re.compile(r"[^\s+*:\[\]]+")
-ROUNDING = 1e-15  # of sums of shares
 MANY_SHOT, FEW_SHOT = 100, 20  # more than 100 training samples: many; fewer than 20: few
 
 
@@ -137,7 +140,7 @@ def register_objective(
         "classes": ``f(context) -> Form``, with the `ClassContext` (names, shares, weights, …).
     parameter : str, optional
         The name of a parameter, which the function takes as its second argument; the objective then reads
-        ``"name:value"``.
+        ``"name:value"``, or ``"name[value]"`` where the parameter is called "class".
 
     Returns
     -------
@@ -197,7 +200,7 @@ def objective_names() -> dict[str, str]:
 
 
 def _label(name: str, parameter: Any) -> str:
-    return f"err[{parameter}]" if name == "err" else f"{name}:{parameter}"
+    return f"{name}[{parameter}]" if _REGISTRY[name].parameter == "class" else f"{name}:{parameter}"
 
 
 def _construct(name: str, *args: Any) -> Objective:
@@ -266,6 +269,16 @@ def as_objective(objective: ObjectiveLike) -> Objective:
     return reduce(operator.add, map(_parse_term, _PLUS.split(objective)))
 
 
+#: Objectives that go by the name of a quality and are 1 − that quality: a floor can be asked of them, ``kappa >= 0.6``.
+QUALITIES = {"precision", "recall", "f1", "gmean", "min_recall", "macro_f1", "weighted_f1", "kappa", "mcc"}
+
+
+def quality_of(objective: Objective) -> str | None:
+    """The quality by whose name an objective goes; None for errors, and for sums and multiples."""
+    bare = re.sub(r"\[.+\]$", "", objective.name)
+    return bare if bare in QUALITIES and len(_PLUS.split(objective.name)) == 1 else None
+
+
 #: Metrics of scikit-learn that are 1 − these objectives, or these themselves.
 _OURS = {
     "accuracy_score": "plain",
@@ -280,6 +293,8 @@ _OURS = {
 
 def _from_metric(metric: Metric) -> Objective:
     theirs = str(getattr(metric.function, "__module__", "")).startswith("sklearn.metrics.")
+    if theirs:
+        refuse_scores(metric.function.__name__)
     return Objective(metric.name, partial(_of_metric, metric, _OURS.get(metric.name) if theirs else None))
 
 
@@ -296,10 +311,11 @@ def _parse_term(text: str) -> Objective:
         except ValueError:
             raise InputError(f"objective term {text!r}: {match[1]!r} is not a number.") from None
         return factor * _parse_term(match[2])
-    if match := re.fullmatch(r"err\[(.+)\]", text):
-        return _construct("err", match[1].strip())
+    if (match := _OF_CLASS.fullmatch(text)) and match[1] in _REGISTRY and _REGISTRY[match[1]].parameter == "class":
+        return _construct(match[1], match[2].strip())
     name, colon, parameter = (part.strip() for part in text.partition(":"))
     if name not in _REGISTRY:
+        refuse_scores(name)
         near = get_close_matches(name, _REGISTRY, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(objective_names())}."
         if is_scorer_name(name):
@@ -396,6 +412,18 @@ def worst(classes: ClassContext) -> Form:
     return _ranked(np.eye(classes.n_classes)[0])
 
 
+@register_objective("min_recall", on="classes")
+def min_recall(classes: ClassContext) -> Form:
+    """1 − the least recall of a class, which is the worst class error."""
+    return _ranked(np.eye(classes.n_classes)[0])
+
+
+@register_objective("gmean", on="classes")
+def gmean(classes: ClassContext) -> Form:
+    """1 − the geometric mean of the recalls."""
+    return Form(np.zeros(classes.n_classes), geometric=1.0)
+
+
 @register_objective("worst_group", on="classes")
 def worst_group(classes: ClassContext) -> Form:
     """The worst mean error of a group of classes."""
@@ -437,43 +465,82 @@ def few(classes: ClassContext) -> Form:
 @register_objective("err", on="classes", parameter="class")
 def class_error(classes: ClassContext, which: Any) -> Form:
     """The error of one class, by index or name: ``err[3]``, ``err[cat]``."""
+    return _linear(_indicator(classes, "err", which))
+
+
+@register_objective("recall", on="classes", parameter="class")
+def recall(classes: ClassContext, which: Any) -> Form:
+    """1 − the recall of one class, which is its error: ``recall[3]``, ``recall[cat]``."""
+    return _linear(_indicator(classes, "recall", which))
+
+
+@register_objective("precision", on="classes", parameter="class")
+def precision(classes: ClassContext, which: Any) -> ConfusionForm:
+    """1 − the precision of one class: ``precision[cat]``.
+
+    A class that is never predicted has precision 0, as in scikit-learn: to give a class up is no way to keep a floor
+    on its precision.
+    """
+    return ConfusionForm.of(classes.n_classes, precision=-_indicator(classes, "precision", which), constant=1.0)
+
+
+@register_objective("f1", on="classes", parameter="class")
+def f1(classes: ClassContext, which: Any) -> ConfusionForm:
+    """1 − the F1 of one class: ``f1[cat]``."""
+    return ConfusionForm.of(classes.n_classes, f1=-_indicator(classes, "f1", which), constant=1.0)
+
+
+def _indicator(classes: ClassContext, name: str, which: Any) -> Vector:
+    """(K,): 1 at the class that is named or, where names are not numbers themselves, numbered."""
     names, numbers = classes.class_names, classes.index.tolist()
     if str(which) in names:
-        return _linear(np.eye(classes.n_classes)[names.index(str(which))])
-    if not all(name.isdigit() for name in names) and str(which).isdigit() and int(which) in numbers:
-        return _linear(np.eye(classes.n_classes)[numbers.index(int(which))])
-    raise InputError(f"err[{which}]: no such class with samples; give an index 0 … {max(numbers)} or a class name.")
+        at = names.index(str(which))
+    elif not all(n.isdigit() for n in names) and str(which).isdigit() and int(which) in numbers:
+        at = numbers.index(int(which))
+    else:
+        at = -1
+    if at < 0 or classes.shares[at] == 0:
+        raise InputError(
+            f"{name}[{which}]: no such class with samples; give an index 0 … {max(numbers)} or a class name."
+        )
+    return np.eye(classes.n_classes)[at]
 
 
 @register_objective("macro_f1", on="classes")
 def macro_f1(classes: ClassContext) -> ConfusionForm:
     """1 − macro-averaged F1."""
-    k, present = classes.n_classes, classes.shares > 0
-    return ConfusionForm(np.zeros((k, k)), -(present / present.sum()), 1.0)
+    present = classes.shares > 0
+    return ConfusionForm.of(classes.n_classes, f1=-(present / present.sum()), constant=1.0)
 
 
 @register_objective("weighted_f1", on="classes")
 def weighted_f1(classes: ClassContext) -> ConfusionForm:
     """1 − F1 averaged with the share of each class."""
-    k = classes.n_classes
-    return ConfusionForm(np.zeros((k, k)), -classes.shares, 1.0)
+    return ConfusionForm.of(classes.n_classes, f1=-classes.shares, constant=1.0)
 
 
-@register_objective("kappa", on="confusion")
-def kappa(confusion: NDArray[np.float64]) -> float:
+@register_objective("kappa", on="classes")
+def kappa(_: ClassContext) -> MarginFunction:
     """1 − Cohen's κ: the error, as a share of the error of decisions by chance."""
-    shares = confusion / confusion.sum()
-    by_chance = 1 - float(shares.sum(axis=0) @ shares.sum(axis=1))
-    return (1 - float(np.trace(shares))) / by_chance if by_chance > ROUNDING else 0.0
+    return MarginFunction(_kappa)
 
 
-@register_objective("mcc", on="confusion")
-def mcc(confusion: NDArray[np.float64]) -> float:
+def _kappa(moments: Moments) -> Any:
+    by_chance = 1 - moments.chance
+    return np.where(by_chance > ROUNDING, (1 - moments.hits) / np.maximum(by_chance, ROUNDING), 0.0)
+
+
+@register_objective("mcc", on="classes")
+def mcc(_: ClassContext) -> MarginFunction:
     """1 − Matthews' correlation of decisions and classes."""
-    shares = confusion / confusion.sum()
-    decided, true = shares.sum(axis=0), shares.sum(axis=1)
-    spread = (1 - decided @ decided) * (1 - true @ true)
-    return 1 - float((np.trace(shares) - decided @ true) / np.sqrt(spread)) if spread > ROUNDING else 1.0
+    return MarginFunction(_mcc)
+
+
+def _mcc(moments: Moments) -> Any:
+    decided, true = 1 - moments.decided, 1 - moments.true
+    spread = np.sqrt(np.maximum(decided, ROUNDING) * max(true, ROUNDING))
+    varied = (decided > ROUNDING) & (true > ROUNDING)
+    return np.where(varied, 1 - (moments.hits - moments.chance) / spread, 1.0)
 
 
 def expected_cost(costs: ArrayLike) -> Objective:
@@ -504,7 +571,7 @@ def _cost(matrix: NDArray[np.float64], classes: ClassContext) -> ConfusionForm:
     k = classes.n_classes
     if len(matrix) != k:
         raise InputError(f"costs is {matrix.shape} for {k} classes; give one row and column per class.")
-    return ConfusionForm(matrix / classes.total, np.zeros(k))
+    return ConfusionForm.of(k, costs=matrix / classes.total)
 
 
 def confusion_objective(function: Callable[[NDArray[np.float64]], float], name: str | None = None) -> Objective:

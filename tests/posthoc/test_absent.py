@@ -86,6 +86,7 @@ class TestAmongPresent:
 
     @pytest.mark.parametrize("objective", ["balanced", "plain", "cvar:0.4", "weighted", "worst_group", "err[4]", "few",
                                            "macro_f1", "weighted_f1", "balanced+macro_f1", expected_cost(COSTS),
+                                           "f1[4]", "precision[2]", "recall[4]", "gmean", "min_recall", "kappa", "mcc",
                                            confusion_objective(squares)])  # fmt: skip
     def test_is_what_happens_where_absent_classes_are_never_predicted(self, tail, objective):
         X, y = without(tail, 1, 3)

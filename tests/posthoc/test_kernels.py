@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capri.forms import Form, f1_scores
+from capri.forms import ConfusionForm, Form
 from capri.posthoc import _kernels
 from capri.posthoc.line import stack_forms
 
@@ -68,6 +68,7 @@ def forms_of(k, rng):
         Form(np.zeros(k), deviation=1.0),
         Form(rng.normal(size=k), 0.5, rng.normal(size=k), np.arange(k)),
         Form(np.zeros(k), 0.0, np.array([1.0, 0.5, -0.2]), groups),
+        Form(rng.normal(size=k), 0.5, geometric=0.7),
     ]
 
 
@@ -155,14 +156,29 @@ def test_swept_confusions_are_those_of_each_plateau(compiled, seed):
     after, weights, slots = rng.integers(0, k, n), rng.choice([0.5, 1.0, 2.0], n), np.sort(rng.integers(0, 10, n))
     start = np.zeros((k, k))
     np.add.at(start, (y, before), weights)
-    costs, f1 = rng.normal(size=(k, k)), rng.normal(size=k)
-    values = np.empty(12)
+    costs, f1, precision = rng.normal(size=(k, k)), rng.normal(size=k), rng.normal(size=k)
+    form, values, sums = ConfusionForm(costs, f1, precision), np.empty(12), np.empty((3, 12))
     sweep = pick(_kernels.sweep_confusion, compiled)
-    sweep(slots, y, before, after, weights, start.copy(), costs, f1, values)
+    sweep(slots, y, before, after, weights, start.copy(), costs, f1, precision, values)
+    pick(_kernels.sweep_margins, compiled)(slots, y, before, after, weights, start, sums)
     for plateau in range(12):
         confusion = np.zeros((k, k))
         np.add.at(confusion, (y, np.where(slots < plateau, after, before)), weights)
-        assert values[plateau] == pytest.approx((costs * confusion).sum() + f1 @ f1_scores(confusion))
+        assert values[plateau] == pytest.approx(form(confusion))
+        rows, columns = confusion.sum(axis=1), confusion.sum(axis=0)
+        np.testing.assert_allclose(sums[:, plateau], [np.trace(confusion), rows @ columns, columns @ columns])
+
+
+@both
+def test_a_class_that_is_left_again_has_no_precision(compiled):
+    weights = np.array([0.1, 0.2, 0.3, 0.1, 0.2, 0.3])  # 0.1 + 0.2 + 0.3 − 0.1 − 0.2 − 0.3 is not 0
+    y, there = np.zeros(6, np.int64), np.array([0, 0, 0, 1, 1, 1])
+    values, nothing = np.empty(7), np.zeros(2)
+    sweep = pick(_kernels.sweep_confusion, compiled)
+    start = np.array([[0.0, 0.6], [0.0, 1.0]])
+    costs, precision = np.zeros((2, 2)), np.array([1.0, 0.0])
+    sweep(np.arange(6), y, 1 - there, there, weights, start, costs, nothing, precision, values)
+    np.testing.assert_allclose(values, [0, 1, 1, 1, 1, 1, 0])
 
 
 @both

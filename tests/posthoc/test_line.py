@@ -40,7 +40,13 @@ SPREAD = ["sdev", "mix:0.5", "balanced+0.5*sdev"]
 RANKED = ["quantile:0.3", "cvar:0.3", "worst", "0.5*balanced+0.5*cvar:0.5", "cvar:0.6+0.2*sdev"]
 GROUPED = ["worst_group", "worst_group+0.3*plain", "worst+worst_group"]
 FUNCTIONS = [squares, error_range]
-ON_CONFUSION = ["macro_f1", "weighted_f1", "mcc", "cost", share_of_column_0, "macro_f1+0.5*worst"]
+GEOMETRIC = ["gmean", "gmean+0.3*worst"]
+ON_CONFUSION = ["macro_f1", "weighted_f1", "cost", share_of_column_0, "macro_f1+0.5*worst"]
+ON_ONE_CLASS = ["precision[0]", "f1[0]", "recall[0]", "0.5*f1[0]+0.5*precision[0]+macro_f1"]
+ON_MARGINS = ["kappa", "mcc", "0.5*kappa+mcc"]
+
+
+EVERY = LINEAR + SPREAD + RANKED + GROUPED + FUNCTIONS + GEOMETRIC + ON_CONFUSION + ON_ONE_CLASS + ON_MARGINS
 
 
 @dataclass
@@ -199,7 +205,7 @@ def steps_agree(found, brute):
 
 
 class TestBruteForce:
-    @pytest.mark.parametrize("objective", LINEAR + SPREAD + RANKED + GROUPED + FUNCTIONS + ON_CONFUSION)
+    @pytest.mark.parametrize("objective", EVERY)
     @settings(max_examples=20)
     @given(case=cases())
     def test_finds_the_same_optimum_and_steps_along_offsets(self, case, objective):
@@ -221,6 +227,8 @@ class TestBruteForce:
             ["balanced <= 0.4", "err[0] <= 0.5"],
             ["worst <= 0.2"],
             ["macro_f1 <= baseline", "sdev <= baseline + 0.1"],
+            ["precision[0] >= 0.6", "recall[0] >= baseline - 0.2"],
+            ["kappa >= baseline", "gmean >= 0.2"],
             [(error_range, 0.5)],
         ],
     )
@@ -271,6 +279,28 @@ class TestScikitLearn:
         f1 = metrics.f1_score(y, predictions, average=average, sample_weight=weight)
         assert found.value == pytest.approx(1 - f1, abs=1e-12)
         assert found.value < found.unadjusted
+
+    @pytest.mark.parametrize(
+        ("objective", "oracle"),
+        [
+            ("precision[2]", lambda y, p, w: metrics.precision_score(y, p, average=None, sample_weight=w)[2]),
+            ("recall[3]", lambda y, p, w: metrics.recall_score(y, p, average=None, sample_weight=w)[3]),
+            ("f1[3]", lambda y, p, w: metrics.f1_score(y, p, average=None, sample_weight=w)[3]),
+            ("kappa", lambda y, p, w: metrics.cohen_kappa_score(y, p, sample_weight=w)),
+            ("mcc", lambda y, p, w: metrics.matthews_corrcoef(y, p, sample_weight=w)),
+        ],
+    )
+    @pytest.mark.parametrize("weighted", [False, True])
+    @pytest.mark.filterwarnings("ignore:Precision is ill-defined")
+    def test_on_every_plateau(self, validation, objective, oracle, weighted, rng):
+        scores, y = validation
+        weight, g = rng.uniform(0.1, 2, len(y)) if weighted else None, np.log([0.6, 0.25, 0.1, 0.05])
+        found = exact_line_search(scores, y, g, objective, sample_weight=weight)
+        ends = np.concatenate([[found.breakpoints[0] - 1], found.breakpoints, [found.breakpoints[-1] + 1]])
+        middles = (ends[1:] + ends[:-1]) / 2
+        expected = [1 - oracle(y, (scores - t * g).argmax(axis=1), weight) for t in middles]
+        np.testing.assert_allclose(found.values, expected, atol=1e-10)
+        assert found.value == pytest.approx(min(expected))
 
     def test_cost_at_the_optimum(self, validation):
         scores, y = validation

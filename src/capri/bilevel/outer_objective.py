@@ -154,10 +154,10 @@ def _on_errors(name: str, evaluator: object) -> ErrorEvaluator:
 
 
 def _resolve(class_loss: ClassLoss, evaluator: ErrorEvaluator) -> ClassLoss:
-    """Cross-entropy, except where a spread of errors asks for bounded ones."""
+    """Cross-entropy, except where a spread of errors or a mean of recalls asks for bounded ones."""
     if class_loss not in ("auto", "ce", "error"):
         raise InputError(f"class_loss is {class_loss!r}; it must be 'auto', 'ce' or 'error'.")
     if class_loss != "auto":
         return class_loss
-    linear = isinstance(evaluator, Form) and evaluator.deviation == 0
+    linear = isinstance(evaluator, Form) and evaluator.deviation == 0 and evaluator.geometric == 0
     return "ce" if linear else "error"

@@ -90,7 +90,7 @@ Constraints: TypeAlias = Annotated[
         "--constraint",
         metavar="TEXT",
         rich_help_panel=TUNING,
-        help="What tuning must keep, such as `plain <= baseline + 0.01` or `err[lynx] <= 0.2`; may be repeated. "
+        help="What tuning must keep, such as `plain <= baseline + 0.01` or `precision[lynx] >= 0.9`; may be repeated. "
         "`sdev` alone is tuned under `balanced <= baseline`, unless this is `none`.",
     ),
 ]
@@ -189,10 +189,10 @@ def with_given(command: Callable[..., None]) -> Callable[..., None]:
 def read_objective(text: str, *, weights: bool, groups: bool, counts: bool = True) -> Objective:
     """An objective, tried on made-up classes, so that a bad parameter fails before any data are loaded.
 
-    weights, groups, counts: whether these will be there. Names in ``err[…]`` cannot be known yet and pass.
+    weights, groups, counts: whether these will be there. Names in ``err[…]`` and the like cannot be known yet and pass.
     """
     objective = as_objective(text)
-    names = list(dict.fromkeys([*re.findall(r"err\[([^\]]+)\]", text), "\0", "\1", "\2"]))
+    names = list(dict.fromkeys([*re.findall(r"\[([^\]]+)\]", text), "\0", "\1", "\2"]))
     shots = np.resize([1000, 50, 5], len(names))
     objective.on(
         ClassContext.of(

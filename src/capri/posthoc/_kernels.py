@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numba import get_num_threads, njit, prange, set_num_threads
 
+from capri.forms import ROUNDING
+
 Array = Any  # Numba compiles for float32 and float64 scores alike
 
 PARALLEL_FROM = 1_000_000  # scores; below, a second thread brings little, and much waiting on a busy machine
@@ -85,14 +87,15 @@ def sweep_errors(
     ranks: Array,
     groups: Array,
     n_groups: Array,
+    geometric: Array,
     values: Array,
 ) -> None:  # pragma: no cover
     """Values (F, T + 1) of F forms on the T + 1 plateaus between T breakpoints.
 
     Event e adds steps[e] to the error of class classes[e] at breakpoint slots[e]; events come sorted. errors: on the
     first plateau, changed in place. Forms are stacked: linear (F, K), deviation (F,), ranks and groups (F, K) padded,
-    n_groups (F,), 0 where a form ranks nothing. Linear and spread terms move in O(1); ranked errors stay sorted, and an
-    error that changes moves past its neighbours.
+    n_groups (F,), 0 where a form ranks nothing, geometric (F,). Other terms move in O(1); ranked errors stay sorted,
+    and an error that changes moves past its neighbours.
     """
     n_forms, n_classes = linear.shape
     sizes = np.zeros((n_forms, n_classes))
@@ -116,6 +119,10 @@ def sweep_errors(
                 ordered[f, p] = means[group] / sizes[f, group]
                 level[f] += ranks[f, p] * ordered[f, p]
     total, squares = errors.sum(), (errors**2).sum()
+    some_geometric, logs, missed = (geometric != 0.0).any(), 0.0, 0  # Σ log recall, and how many recalls are 0
+    for k in range(n_classes):
+        log, zero = _log_recall(errors[k])
+        logs, missed = logs + log, missed + zero
     event, n_events = 0, len(slots)
     for slot in range(values.shape[1]):
         for f in range(n_forms):
@@ -126,12 +133,18 @@ def sweep_errors(
                 if variance < CANCELLED:
                     variance = ((errors - mean) ** 2).mean()
                 values[f, slot] += deviation[f] * np.sqrt(variance)
+            if geometric[f] != 0.0:
+                values[f, slot] += geometric[f] * (1.0 if missed else 1 - np.exp(logs / n_classes))
         while event < n_events and slots[event] == slot:
             k, step = classes[event], steps[event]
             old = errors[k]
             errors[k] = old + step
             total += step
             squares += step * (2 * old + step)
+            if some_geometric:
+                log_old, zero_old = _log_recall(old)
+                log_new, zero_new = _log_recall(old + step)
+                logs, missed = logs + (log_new - log_old), missed + (zero_new - zero_old)
             for f in range(n_forms):
                 level[f] += linear[f, k] * step
                 if n_groups[f]:
@@ -140,6 +153,13 @@ def sweep_errors(
                         ordered[f], place[f], who[f], ranks[f], n_groups[f], group, step / sizes[f, group]
                     )
             event += 1
+
+
+@njit(cache=True)
+def _log_recall(error: float) -> tuple[float, int]:  # pragma: no cover
+    """log(1 − error) and 0; of a recall of 0, which is counted instead, 0 and 1."""
+    recall = 1.0 - error
+    return (np.log(recall), 0) if recall > ROUNDING else (0.0, 1)
 
 
 @njit(cache=True)
@@ -232,35 +252,59 @@ def sweep_confusion(
     confusion: Array,
     costs: Array,
     f1: Array,
+    precision: Array,
     values: Array,
 ) -> None:
     """Values (T + 1,) of a confusion form: event e moves weights[e] of class labels[e] from before[e] to after[e]."""
     n_classes = len(confusion)
     rows, columns = confusion.sum(axis=1), confusion.sum(axis=0)
-    level = (costs * confusion).sum()
+    level, nothing = (costs * confusion).sum(), ROUNDING * rows.sum()
     for k in range(n_classes):
-        level += f1[k] * _f1(confusion[k, k], rows[k], columns[k])
+        level += _scores(f1[k], precision[k], confusion[k, k], rows[k], columns[k], nothing)
     event, n_events = 0, len(slots)
     for slot in range(len(values)):
         values[slot] = level
         while event < n_events and slots[event] == slot:
             i, a, b, w = labels[event], before[event], after[event], weights[event]
             for k in (a, b):
-                level -= f1[k] * _f1(confusion[k, k], rows[k], columns[k])
+                level -= _scores(f1[k], precision[k], confusion[k, k], rows[k], columns[k], nothing)
             level += w * (costs[i, b] - costs[i, a])
             confusion[i, a] -= w
             confusion[i, b] += w
             columns[a] -= w
             columns[b] += w
             for k in (a, b):
-                level += f1[k] * _f1(confusion[k, k], rows[k], columns[k])
+                level += _scores(f1[k], precision[k], confusion[k, k], rows[k], columns[k], nothing)
             event += 1
 
 
 @njit(cache=True)
-def _f1(hits: float, row: float, column: float) -> float:
+def _scores(f1: float, precision: float, hits: float, row: float, column: float, nothing: float) -> float:
+    """f1·F1 + precision·Precision of a class. A column below `nothing` is what rounding leaves of an empty one."""
     both = row + column
-    return 2 * hits / both if both > 0 else 0.0
+    value = f1 * 2 * hits / both if both > 0 else 0.0
+    return value + precision * hits / column if precision != 0.0 and column > nothing else value
+
+
+@njit(cache=True)
+def sweep_margins(
+    slots: Array, labels: Array, before: Array, after: Array, weights: Array, confusion: Array, sums: Array
+) -> None:
+    """sums (3, T + 1): Σ hits, rows·columns, columns·columns of the confusions that `sweep_confusion` sees, in O(1)."""
+    rows, columns = confusion.sum(axis=1), confusion.sum(axis=0)
+    hits, chance, decided = np.trace(confusion), (rows * columns).sum(), (columns**2).sum()
+    event, n_events = 0, len(slots)
+    for slot in range(sums.shape[1]):
+        sums[0, slot], sums[1, slot], sums[2, slot] = hits, chance, decided
+        while event < n_events and slots[event] == slot:
+            i, a, b, w = labels[event], before[event], after[event], weights[event]
+            hits += w * (int(b == i) - int(a == i))
+            chance += w * (rows[b] - rows[a])
+            decided += w * (w - 2 * columns[a])
+            columns[a] -= w
+            decided += w * (w + 2 * columns[b])
+            columns[b] += w
+            event += 1
 
 
 @njit(cache=True, parallel=True)

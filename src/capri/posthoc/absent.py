@@ -55,9 +55,10 @@ def _restricted(evaluator: Evaluator, chosen: NDArray[np.int64], n_classes: int)
     """The evaluator on the confusion matrix of the chosen classes, where all others have empty rows and columns."""
     cells = np.ix_(chosen, chosen)
     if isinstance(evaluator, ConfusionForm):
-        return ConfusionForm(evaluator.costs[cells], evaluator.f1[chosen], evaluator.constant)
+        f1, precision = evaluator.f1[chosen], evaluator.precision[chosen]
+        return ConfusionForm(evaluator.costs[cells], f1, precision, evaluator.constant)
     if not isinstance(evaluator, ConfusionFunction):
-        return evaluator  # class errors are those of present classes in any case
+        return evaluator  # class errors are those of present classes in any case, and empty margins add nothing
 
     def function(confusion: NDArray[np.float64]) -> float:
         whole = np.zeros((n_classes, n_classes))

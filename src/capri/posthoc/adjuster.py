@@ -61,9 +61,9 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
     pooling : "auto", None or a positive number, default "auto"
         How far a class may deviate from what its attributes say: chosen by cross-validation, not at all, or with the
         given penalty λ.
-    constraints : sequence of "objective <= bound", or None
-        Such as "plain <= baseline + 0.01", "err[3] <= 0.2". None means none, except that "sdev" alone is tuned under
-        "balanced <= baseline"; pass () to do without.
+    constraints : sequence of "objective <= bound" or "quality >= bound", or None
+        Such as "plain <= baseline + 0.01", "precision[3] >= 0.9". None means none, except that "sdev" alone is tuned
+        under "balanced <= baseline"; pass () to do without.
     scores : {"logits", "proba"}, default "logits"
         What the scores are; probabilities become log max(p, floor).
     classes : sequence of labels, optional
@@ -380,6 +380,6 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
 
 def _is_spread(objective: Evaluator) -> bool:
     """Is the objective the spread of the errors and nothing else?"""
-    return (
-        isinstance(objective, Form) and objective.deviation > 0 and not objective.linear.any() and not objective.ranked
-    )
+    if not isinstance(objective, Form) or objective.geometric or objective.ranked:
+        return False
+    return objective.deviation > 0 and not objective.linear.any()

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from capri._checks import InputError
 from capri.constraints import ConstraintLike
-from capri.forms import ConfusionEvaluator, ConfusionForm, ErrorFunction, Form
+from capri.forms import ConfusionEvaluator, ConfusionForm, ErrorFunction, Form, MarginFunction
 from capri.objectives import ObjectiveLike
 from capri.posthoc import _kernels
 from capri.posthoc.adjustment import Adjustment, Direction, Vector
@@ -120,6 +120,7 @@ def stack_forms(forms: Sequence[Form]) -> tuple[NDArray[Any], ...]:
         ranks,
         groups,
         np.array([len(f.ranks) for f in forms]),
+        np.array([f.geometric for f in forms]),
     )
 
 
@@ -160,10 +161,13 @@ def _confusion_values(
     )
     for f, evaluator in enumerate(problem.evaluators):
         if isinstance(evaluator, ConfusionForm):
-            _kernels.sweep_confusion(
-                slots, labels, before, after, weights, confusion.copy(), evaluator.costs, evaluator.f1, values[f]
-            )
+            form = evaluator.costs, evaluator.f1, evaluator.precision
+            _kernels.sweep_confusion(slots, labels, before, after, weights, confusion.copy(), *form, values[f])
             values[f] += evaluator.constant
+        elif isinstance(evaluator, MarginFunction):
+            sums = np.empty((3, n_plateaus))
+            _kernels.sweep_margins(slots, labels, before, after, weights, confusion, sums)
+            values[f] = evaluator.of_sums(sums, problem.totals)
         elif isinstance(evaluator, ConfusionEvaluator):
             values[f] = _call_on_confusions(evaluator, slots, labels, before, after, weights, confusion, n_plateaus)
     return values
