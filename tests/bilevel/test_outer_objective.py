@@ -92,7 +92,8 @@ def test_running_errors_follow():
 
 
 def test_bounded_errors_where_a_spread_asks_for_them():
-    assert [make(o).class_loss for o in ("balanced", "cvar:0.2", "sdev", "mix:0.5")] == ["ce", "ce", "error", "error"]
+    names = ("balanced", "cvar:0.2", "min_recall", "sdev", "mix:0.5", "gmean")
+    assert [make(o).class_loss for o in names] == ["ce"] * 3 + ["error"] * 3
 
 
 def test_a_class_without_validation_samples():

@@ -184,6 +184,15 @@ TUNE = [
     (["absent_file.npz", "--objective", "worst_group"], "objective 'worst_group' needs --groups: the group of each"),
     (["absent_file.npz", "--constraint", "plain < 1"], "constraint 'plain < 1' cannot be read; write '<objective> <="),
     (["absent_file.npz", "--constraint", "mix:7 <= 1"], "mix's λ is 7; it must lie in [0, 1]."),
+    (
+        ["absent_file.npz", "--constraint", "plain >= 1"],
+        "constraint 'plain >= 1': plain is an error, which is limi",
+    ),
+    (["absent_file.npz", "--constraint", "f1[a] <= 1"], "constraint 'f1[a] <= 1': f1[a] reads as a quality, which"),
+    (
+        ["absent_file.npz", "--objective", "roc_auc"],
+        "objective 'roc_auc' judges how the scores rank the samples, and a",
+    ),
     (["absent_file.npz", "--pooling", "-1"], "--pooling is '-1'; it must be auto, none, or a positive number."),
     (["absent_file.npz", "--pooling", "some"], "--pooling is 'some'; it must be auto, none, or a positive number."),
     (

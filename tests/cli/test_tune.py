@@ -148,6 +148,12 @@ class TestTuning:
         assert set(policy.weights) == {"l", "delta"}
         assert policy.constraints == ("err[cat] <= 0.9", "plain <= baseline")
 
+    def test_a_floor_on_the_precision_of_a_class(self, capri, files):
+        arguments = ["--objective", "f1[lynx]", "--constraint", "precision[cat] >= baseline"]
+        done = capri("tune", files / "val.npz", *arguments, "-o", "made.json")
+        assert done.code == 0, done.err
+        assert Policy.load("made.json").constraints == ("precision[cat] >= baseline",)
+
     def test_pooling_by_a_number(self, capri, files):
         done = capri("tune", files / "val.npz", "--pooling", "0.5")
         assert "pooled with λ = 0.5" in done.out

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
+from sklearn.metrics import precision_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from capri import (
@@ -343,7 +344,15 @@ class TestObjectives:
 class TestConstraints:
     @pytest.mark.parametrize("pooling", ["auto", None, 1.0])
     @pytest.mark.parametrize(
-        "constraint", ["plain <= baseline - 0.1", "err[0] <= 0.15", "macro_f1 <= baseline - 0.1", ("worst", 0.5)]
+        "constraint",
+        [
+            "plain <= baseline - 0.1",
+            "err[0] <= 0.15",
+            "macro_f1 <= baseline - 0.1",
+            ("worst", 0.5),
+            "precision[4] >= 0.85",
+            "f1[3] >= baseline + 0.02",
+        ],
     )
     def test_are_met_where_they_can_be(self, tail, pooling, constraint):
         adjuster = tail.fitted(LogitAdjuster("balanced", constraints=[constraint], pooling=pooling))
@@ -351,6 +360,9 @@ class TestConstraints:
         assert adjuster.validation_.improvement > 0
         if constraint == "err[0] <= 0.15":
             assert adjuster.validation_.errors_after[0] <= 0.15 + 1e-12
+        if constraint == "precision[4] >= 0.85":
+            assert precision_score(tail.y, adjuster.predict(tail.scores), average=None)[4] >= 0.85 - 1e-12
+            assert adjuster.policy_.constraints == (constraint,)
 
     def test_that_cannot_be_met_warn_and_the_least_violation_is_kept(self, tail):
         with pytest.warns(UserWarning, match=r"no adjustment meets the constraints \(worst <= 0\)"):
