@@ -160,7 +160,9 @@ def test_swept_confusions_are_those_of_each_plateau(compiled, seed):
     form, values, sums = ConfusionForm(costs, f1, precision), np.empty(12), np.empty((3, 12))
     sweep = pick(_kernels.sweep_confusion, compiled)
     sweep(slots, y, before, after, weights, start.copy(), costs, f1, precision, values)
-    pick(_kernels.sweep_margins, compiled)(slots, y, before, after, weights, start, sums)
+    margins = np.diag(start).copy(), start.sum(axis=1), start.sum(axis=0)
+    lost, won = weights * (before == y), weights * (after == y)
+    pick(_kernels.sweep_moments, compiled)(slots, before, after, lost, won, weights, *margins, sums)
     for plateau in range(12):
         confusion = np.zeros((k, k))
         np.add.at(confusion, (y, np.where(slots < plateau, after, before)), weights)

@@ -287,18 +287,30 @@ def _scores(f1: float, precision: float, hits: float, row: float, column: float,
 
 
 @njit(cache=True)
-def sweep_margins(
-    slots: Array, labels: Array, before: Array, after: Array, weights: Array, confusion: Array, sums: Array
+def sweep_moments(
+    slots: Array,
+    before: Array,
+    after: Array,
+    lost: Array,
+    won: Array,
+    weights: Array,
+    hits: Array,
+    rows: Array,
+    columns: Array,
+    sums: Array,
 ) -> None:
-    """sums (3, T + 1): Σ hits, rows·columns, columns·columns of the confusions that `sweep_confusion` sees, in O(1)."""
-    rows, columns = confusion.sum(axis=1), confusion.sum(axis=0)
-    hits, chance, decided = np.trace(confusion), (rows * columns).sum(), (columns**2).sum()
+    """sums (3, T + 1): Σ hits, rows·columns and columns·columns on each plateau, in O(1).
+
+    Event e takes weights[e] from class before[e], which loses lost[e] of its hits, to class after[e], which gains
+    won[e]. hits, rows, columns: of the confusion matrix on the first plateau; columns are changed in place.
+    """
+    right, chance, decided = hits.sum(), (rows * columns).sum(), (columns**2).sum()
     event, n_events = 0, len(slots)
     for slot in range(sums.shape[1]):
-        sums[0, slot], sums[1, slot], sums[2, slot] = hits, chance, decided
+        sums[0, slot], sums[1, slot], sums[2, slot] = right, chance, decided
         while event < n_events and slots[event] == slot:
-            i, a, b, w = labels[event], before[event], after[event], weights[event]
-            hits += w * (int(b == i) - int(a == i))
+            a, b, w = before[event], after[event], weights[event]
+            right += won[event] - lost[event]
             chance += w * (rows[b] - rows[a])
             decided += w * (w - 2 * columns[a])
             columns[a] -= w

@@ -165,8 +165,9 @@ def _confusion_values(
             _kernels.sweep_confusion(slots, labels, before, after, weights, confusion.copy(), *form, values[f])
             values[f] += evaluator.constant
         elif isinstance(evaluator, MarginFunction):
-            sums = np.empty((3, n_plateaus))
-            _kernels.sweep_margins(slots, labels, before, after, weights, confusion, sums)
+            lost, won, sums = weights * (before == labels), weights * (after == labels), np.empty((3, n_plateaus))
+            margins = np.diag(confusion).copy(), confusion.sum(axis=1), confusion.sum(axis=0)
+            _kernels.sweep_moments(slots, before, after, lost, won, weights, *margins, sums)
             values[f] = evaluator.of_sums(sums, problem.totals)
         elif isinstance(evaluator, ConfusionEvaluator):
             values[f] = _call_on_confusions(evaluator, slots, labels, before, after, weights, confusion, n_plateaus)
