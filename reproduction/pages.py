@@ -9,6 +9,8 @@ A page holds a command between markers; what the command prints stands below it:
     …
     <!-- $ -->
 
+Commands of benchmarks, `python reproduction/benchmarks/….py`, will do as well.
+
 Figures of the paper have a line that names the command, and docs/figures/drawn.json remembers from which results each
 was drawn, since pictures themselves differ by the fonts of a machine:
 
@@ -23,6 +25,7 @@ import json
 import os
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -35,22 +38,44 @@ from capri_paper.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PATTERN = re.compile(r"(<!-- \$ capri (?P<command>[^\n]+?) -->\n).*?(<!-- \$ -->)", re.DOTALL)
+COMMAND = r"capri [^\n]+?|python reproduction/benchmarks/[^\n]+?"
+PATTERN = re.compile(rf"(<!-- \$ (?P<command>{COMMAND}) -->\n).*?(<!-- \$ -->)", re.DOTALL)
 FIGURE = re.compile(r"<!-- figure: capri (paper show (\S+) --seeds (\d+) --out (\S+)) -->")
 DRAWN = ROOT / "docs" / "figures" / "drawn.json"
 
 
 def printed(command: str) -> str:
-    """What a command of capri prints."""
-    result = CliRunner().invoke(commands, shlex.split(command))
+    """What a command of capri or of a benchmark prints."""
+    program, *arguments = shlex.split(command)
+    if program == "python":
+        done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, encoding="utf-8")
+        if done.returncode:
+            raise SystemExit(f"{command}: {done.stderr}")
+        return done.stdout.strip()
+    result = CliRunner().invoke(commands, arguments)
     if result.exit_code:
-        raise SystemExit(f"capri {command}: {result.output}{result.exception}")
+        raise SystemExit(f"{command}: {result.output}{result.exception}")
     return result.stdout.strip()
 
 
 def render(text: str) -> str:
     """A page with its tables as they are now."""
     return PATTERN.sub(lambda m: f"{m[1]}{printed(m['command'])}\n{m[3]}", text)
+
+
+def changes(page: Path) -> bool:
+    """Whether a page's tables are out of date."""
+    text = page.read_text(encoding="utf-8")
+    return render(text) != text
+
+
+def write(page: Path) -> bool:
+    """Write a page's tables anew; returns whether it has changed."""
+    text = page.read_text(encoding="utf-8")
+    current = render(text)
+    if current != text:
+        page.write_text(current, encoding="utf-8")
+    return current != text
 
 
 def source(name: str, seeds: int) -> str:
@@ -72,7 +97,7 @@ def draw(pages: list[Path], check: bool) -> list[Path]:
         if drawn.get(out) != now[out] or not (ROOT / out).exists():
             stale.append(Path(out))
             if not check:
-                printed(command)
+                printed(f"capri {command}")
     if not check and now != drawn:
         DRAWN.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
     return stale
@@ -82,12 +107,8 @@ def main(check: bool) -> int:
     os.chdir(ROOT)
     stale = draw(PAGES, check)
     for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        current = render(text)
-        if current != text:
+        if changes(page) if check else write(page):
             stale.append(page.relative_to(ROOT))
-            if not check:
-                page.write_text(current, encoding="utf-8")
     for page in stale:
         print(f"{page} {'is out of date: run python reproduction/pages.py' if check else 'written'}")
     return int(check and bool(stale))

@@ -20,10 +20,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.progress import Progress, TimeRemainingColumn
+from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -31,6 +32,7 @@ from sklearn.preprocessing import StandardScaler
 
 from capri import LogitAdjuster, class_errors, evaluate, study
 from capri.attributes import difficulty
+from capri.extension import write_atomically
 from capri.sampling import divide, shuffled
 from capri.study import Split, Spread, judge
 
@@ -43,28 +45,43 @@ PAGE = ROOT / "docs" / "heldout.md"
 SIZES = (5, 10, 20, 50)
 SEEDS = range(5)
 OBJECTIVES = ("balanced", "sdev", "cvar:0.2", "quantile:0.2", "weighted")
-DEFAULT = "pooled"
-METHODS = {name: study.METHODS[name] for name in ("unadjusted", "la", "plain", "cap")}
-METHODS[DEFAULT] = study.METHODS["cap-pooled"]
+DEFAULT = "default"
+METHODS = {name: study.METHODS[name] for name in ("unadjusted", "la1", "la", "plain")} | {DEFAULT: study.tuned()}
+REFIT = "refit"  # no tuning: the model trained anew with class_weight="balanced", where there is a model to train
+COLUMNS = {"la1": "τ = 1", "la": "LA", "plain": "plain", REFIT: "refit", DEFAULT: "default"}
 
 
 class Scores(NamedTuple):
-    """val: (K, n, K) scores by class; test: (N, K); counts: training samples."""
+    """val: (K, n, K) scores by class; test: (N, K); counts: training samples; refit: test scores of the model trained
+    with class_weight="balanced", None where it cannot be.
+    """
 
     val: np.ndarray
     test: np.ndarray
     test_y: np.ndarray
     counts: np.ndarray
+    refit: np.ndarray | None = None
 
 
 def long_tail(largest: int, imbalance: float, n_classes: int) -> np.ndarray:
     return np.floor(largest * imbalance ** (-np.arange(n_classes) / (n_classes - 1)) + 1e-9).astype(int)
 
 
-def halves(scores: np.ndarray, y: np.ndarray, counts: np.ndarray, seed: int) -> Scores:
+def halves(scores: np.ndarray, y: np.ndarray, counts: np.ndarray, seed: int, refit: np.ndarray | None = None) -> Scores:
     """Official test samples, half of each class to tune and half to test."""
     val, test = divide(y, np.full(len(counts), 50), seed)
-    return Scores(scores[val].reshape(len(counts), 50, -1), scores[test], y[test], counts)
+    refit = None if refit is None else refit[test]
+    return Scores(scores[val].reshape(len(counts), 50, -1), scores[test], y[test], counts, refit)
+
+
+def logits_of(model: Any, x: np.ndarray) -> np.ndarray:
+    return model.decision_function(x).astype(np.float32)
+
+
+def refit_of(model: Any, x: np.ndarray, y: np.ndarray, x_test: np.ndarray) -> np.ndarray:
+    """Test scores of the same model, trained with class_weight="balanced"."""
+    names = [name for name in model.get_params() if name.split("__")[-1] == "class_weight"]
+    return logits_of(clone(model).set_params(**dict.fromkeys(names, "balanced")).fit(x, y), x_test)
 
 
 def cifar_resnet(seed: int) -> Scores:
@@ -73,16 +90,17 @@ def cifar_resnet(seed: int) -> Scores:
 
 
 @cache
-def _cifar_head() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _cifar_head() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     pack = np.load(SHARED / "cifar100_lt_features.npz")
     x, y = pack["x_train"].astype(np.float32), pack["y_train"].astype(int)
     model = LogisticRegression(C=0.003, max_iter=100).fit(x, y)
-    scores = model.decision_function(pack["x_test"].astype(np.float32)).astype(np.float32)
-    return scores, pack["y_test"].astype(int), np.bincount(y)
+    x_test = pack["x_test"].astype(np.float32)
+    return logits_of(model, x_test), pack["y_test"].astype(int), np.bincount(y), refit_of(model, x, y, x_test)
 
 
 def cifar_features(seed: int) -> Scores:
-    return halves(*_cifar_head(), seed)
+    scores, y, counts, refit = _cifar_head()
+    return halves(scores, y, counts, seed, refit)
 
 
 @cache
@@ -99,8 +117,8 @@ def clinc(seed: int) -> Scores:
     train = np.concatenate([o[:n] for o, n in zip(order, counts, strict=True)])
     val = np.stack([o[50:100] for o in order])
     model = LogisticRegression(C=30, max_iter=200).fit(x[train], y[train])
-    scores = model.decision_function(x[val.ravel()]).astype(np.float32).reshape(150, 50, 150)
-    return Scores(scores, model.decision_function(x_test).astype(np.float32), y_test, counts)
+    scores = logits_of(model, x[val.ravel()]).reshape(150, 50, 150)
+    return Scores(scores, logits_of(model, x_test), y_test, counts, refit_of(model, x[train], y[train], x_test))
 
 
 @cache
@@ -111,8 +129,8 @@ def digits(seed: int) -> Scores:
     train = np.concatenate([o[:n] for o, n in zip(order, counts, strict=True)])
     val, test = np.stack([o[90:140] for o in order]), np.concatenate([o[140:] for o in order])
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500)).fit(x[train], y[train])
-    scores = model.decision_function(x[val.ravel()]).astype(np.float32).reshape(10, 50, 10)
-    return Scores(scores, model.decision_function(x[test]).astype(np.float32), y[test], counts)
+    scores = logits_of(model, x[val.ravel()]).reshape(10, 50, 10)
+    return Scores(scores, logits_of(model, x[test]), y[test], counts, refit_of(model, x[train], y[train], x[test]))
 
 
 SOURCES: dict[str, tuple[str, Callable[[int], Scores]]] = {
@@ -147,6 +165,9 @@ def run_cell(source: str, size: int, objective: str, seed: int) -> dict:
         weights=np.random.default_rng(1000 + seed).uniform(size=k) if objective == "weighted" else None,
     )
     row = {"source": source, "size": size, "objective": objective, "seed": seed}
+    if scores.refit is not None:
+        beside = list(dict.fromkeys([objective, "balanced"]))
+        row[REFIT] = split.evaluate(split.test_y, scores.refit.argmax(axis=1), beside)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return row | {name: judge(split, objective, method).test for name, method in METHODS.items()}
@@ -154,7 +175,9 @@ def run_cell(source: str, size: int, objective: str, seed: int) -> dict:
 
 def run() -> None:
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    done = {(r["source"], r["size"], r["objective"], r["seed"]) for r in load()}
+    known = current()
+    write_atomically(RESULTS, "".join(json.dumps(row) + "\n" for row in known).encode())
+    done = {(r["source"], r["size"], r["objective"], r["seed"]) for r in known}
     todo = [c for c in cells() if c not in done]
     with Progress(*Progress.get_default_columns(), TimeRemainingColumn()) as progress, RESULTS.open("a") as out:
         for cell in progress.track(todo, description="cells"):
@@ -164,6 +187,11 @@ def run() -> None:
 
 def load(path: Path = RESULTS) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def current() -> list[dict]:
+    """Rows with all of the methods: those of others are left aside, and dropped by `run`."""
+    return [row for row in load() if row.keys() >= METHODS.keys()]
 
 
 def leak(size: int = 20) -> None:
@@ -215,14 +243,16 @@ def paired(rows: list[dict], first: str, second: str, objective: str) -> Spread:
 
 def render() -> str:
     groups = defaultdict(list)
-    for row in load():
+    for row in current():
         groups[row["source"], row["size"], row["objective"]].append(row)
+    rivals = ("la1", "la", "plain")
+    versus = [f"default − {COLUMNS[rival]}" for rival in rivals]
     lines, losses, compared, n_seeds = [], [], 0, {len(rows) for rows in groups.values()}
     for source, (what, _) in SOURCES.items():
         lines += [f"\n## {source}\n", f"{what[0].upper()}{what[1:]}.\n"]
         lines += [
-            "| objective | n per class | unadjusted | LA | plain | CAP | pooled | pooled − LA | pooled − plain |",
-            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+            "| objective | n per class | unadjusted | " + " | ".join([*COLUMNS.values(), *versus]) + " |",
+            "| --- | ---: | ---: |" + " ---: |" * (len(COLUMNS) + len(versus)),
         ]
         for objective in OBJECTIVES:
             for size in SIZES:
@@ -231,17 +261,20 @@ def render() -> str:
                     continue
                 compared += 1
                 cells_ = [f"{100 * np.mean([r['unadjusted'][objective] for r in rows]):.2f}"]
-                for method in list(METHODS)[1:]:
+                for method in COLUMNS:
+                    if any(method not in r for r in rows):
+                        cells_.append("–")
+                        continue
                     mean = paired(rows, method, "unadjusted", objective).mean
                     beside = ""
                     if objective == "sdev":
                         beside = f" (bal {100 * paired(rows, method, 'unadjusted', 'balanced').mean:+.1f})"
                     cells_.append(f"{100 * mean:+.2f}{beside}")
-                for rival in ("la", "plain"):
+                for rival in rivals:
                     difference = paired(rows, DEFAULT, rival, objective)
                     cells_.append(difference.text(2, signed=True))
                     if difference.mean > difference.deviation:
-                        losses.append(f"{source}, {objective}, {size} per class: {cells_[-1]} against {rival}")
+                        losses.append(f"{source}, {objective}, {size} per class: {cells_[-1]} against {COLUMNS[rival]}")
                 lines.append(f"| {objective} | {size} | " + " | ".join(cells_) + " |")
     lost = len({loss.rsplit(":", 1)[0] for loss in losses})
     kept, seeds = compared - lost, " to ".join(map(str, sorted({min(n_seeds), max(n_seeds)})))
@@ -252,13 +285,12 @@ every number on this page comes from `reproduction/benchmarks/results/heldout.js
 
 Each method tunes a trained model's scores on a validation set (*n per class* samples) and is judged on test samples
 that it never saw. Numbers are in points (%), lower is better: the unadjusted value, then the change that each method
-brings, as means over {seeds} seeds; the last two columns are paired differences with their standard errors.
-*LA* is logit adjustment with its temperature tuned exactly, *plain* one free offset per class, *CAP* a map of frequency
-and difficulty (and weights, for the weighted error), *pooled* CAP with classes free to deviate as far as
-cross-validation allows: the default. `sdev` is tuned under `balanced <= baseline`, with the change of the balanced
-error in brackets.
+brings, as means over {seeds} seeds; the last three columns are paired differences with their standard errors.
+*τ = 1* is logit adjustment without a validation set, *LA* has its temperature tuned exactly, *plain* is one free offset
+per class, *refit* the model trained anew with `class_weight="balanced"`, where there is a model to train. `sdev` is
+tuned under `balanced <= baseline`, with the change of the balanced error in brackets.
 
-**The default is not worse than LA, nor than plain, by more than one standard error in {kept} of {compared} cells
+**The default is not worse than τ = 1, LA or plain by more than one standard error in {kept} of {compared} cells
 ({100 * kept / max(compared, 1):.0f} %).** Where it is worse than one of them:
 
 """
