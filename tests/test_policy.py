@@ -33,7 +33,8 @@ def make_validation(**changes):
         "errors_before": [0.1, 0.3, 0.8],
         "errors_after": [0.2, None, 0.2],
         "samples": [3.0, 0.0, 6.0],
-        "improvement": 0.2,
+        "in_sample": 0.2,
+        "improvement": 0.15,
         "interval": (0.1, 0.3),
         "feasible": True,
     }
@@ -184,7 +185,8 @@ class TestFields:
             ({"after": [0.1]}, r"validation.after is \[0.1\]; it must be a mapping to numbers"),
             ({"errors_after": [0.1, "x", 0]}, "it must be a number or None per class"),
             ({"samples": [1, None, 2]}, r"validation.samples is \[1, None, 2\]; it must be a number per class"),
-            ({"improvement": None}, "validation.improvement is None; it must be a number"),
+            ({"in_sample": None}, "validation.in_sample is None; it must be a number"),
+            ({"improvement": "much"}, "validation.improvement is 'much'; it must be a number or None"),
             ({"interval": (0.1,)}, r"validation.interval is \(0.1,\); it must be two numbers or None"),
             ({"feasible": 1}, "validation.feasible is 1; it must be True or False"),
         ],
@@ -237,15 +239,24 @@ class TestRoundTrip:
         assert document["policy"]["classes"][2] == "Ärmelkanal"
 
     def test_undefined_figures_become_null(self):
-        undefined = {"before": {"own": np.nan}, "after": {"own": 0.5}, "improvement": np.nan, "interval": (np.nan, 0.1)}
+        undefined = {"before": {"own": np.nan}, "after": {"own": 0.5}, "in_sample": np.nan, "interval": (np.nan, 0.1)}
         policy = make_policy(validation=make_validation(**undefined))
         document = json.loads(policy.to_json())["policy"]["validation"]
         assert (document["before"], document["interval"]) == ({"own": None}, [None, 0.1])
         again = Policy.from_json(policy.to_json())
         assert np.isnan(
-            [again.validation.before["own"], again.validation.improvement, again.validation.interval[0]]
+            [again.validation.before["own"], again.validation.in_sample, again.validation.interval[0]]
         ).all()
         assert again.to_json() == policy.to_json()
+
+    def test_an_improvement_that_was_not_told_from_that_of_the_tuning_samples_is_theirs(self):
+        """Files of before `in_sample`: what they call improvement was none out of fold."""
+        old = json.loads(make_policy().to_json())["policy"]["validation"]
+        assert old.pop("in_sample") == 0.2
+        read = Policy.from_json(forged(make_policy(), validation=old)).validation
+        assert read == make_validation(in_sample=0.15, improvement=None, interval=None)
+        nothing = Policy.from_json(forged(make_policy(), validation=old | {"improvement": None})).validation
+        assert np.isnan(nothing.in_sample)
 
     def test_a_validation_may_be_missing(self):
         assert Policy.from_json(make_policy(validation=None).to_json()).validation is None
@@ -411,8 +422,9 @@ class TestSchema1:
         new = json.loads(policy.to_json())["policy"]
         assert policy.classes == tuple(old["class_names"])
         assert policy.reason == old["validation"].pop("reason") != ""
-        assert new["validation"] == old["validation"]
-        for field in set(old) - {"class_names", "strategy"}:
+        optimistic = {"in_sample": old["validation"]["improvement"], "improvement": None, "interval": None}
+        assert new["validation"] == old["validation"] | optimistic
+        for field in set(old) - {"class_names", "strategy", "validation"}:
             assert new[field] == old[field], field
         for part, values in old["strategy"].items():
             assert new["strategy"][part] == values

@@ -185,3 +185,10 @@ class TestSpread:
 
     def test_a_single_number_has_no_deviation(self):
         assert Spread.of([0.5]) == Spread.of([0.5]).of_mean() == Spread(0.5, None, 1)
+
+
+def test_the_default_among_the_methods_is_the_estimator_s():
+    from capri.posthoc import LogitAdjuster
+
+    default = LogitAdjuster().get_params()
+    assert all(default[name] == value for name, value in study.SETTINGS["cap-pooled"].items())

@@ -234,7 +234,7 @@ def decision_table(rows: Sequence[Row]) -> Table:
     """For each kind of objective: gain over unadjusted, in how many cells that is a loss, and the best method."""
     table = [["validation set", "use", *KINDS]]
     found = cells(rows)
-    nothing = "`Strategy.logit_adjustment(counts)` (τ = 1), or `CAPClassifierCV`"
+    nothing = "`LogitAdjuster.from_counts(counts)` (τ = 1), or `CAPClassifierCV`"
     bands = {"none": (SIZES, "la1", nothing)}
     bands |= {name: (sizes, "default", "`LogitAdjuster()`, the default") for name, sizes in BANDS.items()}
     for name, (sizes, method, use) in bands.items():

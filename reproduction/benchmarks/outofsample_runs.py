@@ -45,8 +45,8 @@ DIGITS = 5
 METHODS: Mapping[str, Mapping[str, Any] | None] = {
     "unadjusted": None,
     "la1": None,
-    "la": {"method": "la", "bootstrap": 0},
-    "plain": {"method": "plain", "bootstrap": 0},
+    "la": {"method": "la", "borrow": 0, "bootstrap": 0},
+    "plain": {"method": "plain", "borrow": 0, "bootstrap": 0},
     "default": {},
 }
 

@@ -74,7 +74,7 @@ def _draws(split: Split, s: Mapping[str, Any]) -> list[NDArray[np.float64] | Non
 
 def _one(split: Split, s: Mapping[str, Any], weights: NDArray[np.float64] | None) -> Result:
     known, tuner = replace(split, weights=weights), s["tuner"]
-    method = study.unadjusted if tuner is None else study.tuned(**tuner["parameters"])
+    method = study.unadjusted if tuner is None else study.tuned(**resolved.parameters(tuner))
     chosen, trained = (
         study.judge(known, s["objective"], m, beside=("plain", "balanced", "sdev")) for m in (method, study.unadjusted)
     )

@@ -19,6 +19,9 @@ from capri.train.settings import build, merge, parse_assignments
 DIGITS = "digits"  # the folder of data that come from scikit-learn and lie with the results
 ELSEWHERE = ("classes", "weights", "groups", "bootstrap")  # of the data, and of an interval that no table shows
 
+#: Where tuning goes by the labels as they are, it does what it did before these could be set: they are not in the key.
+NEUTRAL: Mapping[str, Any] = {"borrow": 0, "target_shares": "validation"}
+
 
 @cache
 def run(preset: str, changes: tuple[str, ...], *, searches: bool = False) -> Mapping[str, Any]:
@@ -50,39 +53,53 @@ def tuner(objective: str, **given: Any) -> Mapping[str, Any]:
     """Post-hoc tuning: the parameters of the `LogitAdjuster` that runs, and the constants that decide its answer."""
     from capri.posthoc import LogitAdjuster
 
-    parameters = LogitAdjuster(objective, **given).get_params()
+    parameters = LogitAdjuster(objective, **{**NEUTRAL, **given}).get_params()
     for name in ELSEWHERE:
         del parameters[name]
-    return {"parameters": parameters, "constants": _tuning_constants(parameters)}
+    constants = _tuning_constants(parameters)
+    kept = {name: value for name, value in parameters.items() if name not in NEUTRAL or value != NEUTRAL[name]}
+    return {"parameters": kept, "constants": constants}
+
+
+def parameters(tuner: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the `LogitAdjuster` that runs."""
+    return {**NEUTRAL, **tuner["parameters"]}
 
 
 def _tuning_constants(given: Mapping[str, Any]) -> dict[str, Any]:
     """By method: a constant of pooling does not touch logit adjustment. Training counts are always known here."""
-    from capri.posthoc import adjuster, line, methods, pooling, problem, search, smooth
+    from capri.posthoc import adjuster, calibration, line, methods, pooling, problem, search, smooth
 
     method, parameters = given["method"], given["parameters"]
-    pools = method == "cap" and parameters == "l" and given["pooling"] is not None
+    pools = method == "plain" or (method == "cap" and given["pooling"] is not None)
+    pools = pools and parameters == "l"
     found = _constants(problem, "TOLERANCE", "ROUNDING") | _constants(line, "RESOLUTION")
     if given["constraints"] is None:
         found |= _constants(adjuster, "SPREAD_GUARD")
-    if method == "cap":
+    if method == "cap" or pools:
         found |= dictionary_constants()
     if method in ("cap", "plain"):
         found |= _constants(search, "DIRECTIONS")
     if method == "plain":
         found |= _constants(methods, "FREE_ROUNDS", "FREE_ITERATIONS")
-    elif method != "cdt" and not pools:
+    if method != "cdt" and pools == (method == "plain"):
         found |= _constants(methods, "METHOD_ROUNDS")
     if method == "plain" or pools:
         found |= _constants(smooth, "SHARPNESS", "HINGE", "MARGIN_SAMPLES", "PRECISION")
     if pools:
-        found |= _constants(pooling, "UNIT", "FACTORS", "FOLDS", "RESAMPLES", "PRIOR_ROUNDS")
-        found |= _constants(search, "ROUNDS") | _constants(smooth, "ITERATIONS")
+        found |= _constants(pooling, "UNIT", "SHARED", "FEW", "CARE", "CAUTION", "OPINION")
+        found |= _constants(search, "ROUNDS") | _constants(smooth, "ITERATIONS") | calibration_constants(calibration)
     if method in ("cdt", "vs"):
         found |= {"GAMMAS": methods.GAMMAS.tolist()}
     if method in ("cdt", "vs") or parameters != "l":
         found |= _constants(search, "MULTIPLIER_LIMIT")
     return found
+
+
+def calibration_constants(module: ModuleType) -> dict[str, Any]:
+    """Of what the model is taken to believe."""
+    names = ("SCALE_SPREAD", "BIAS_SPREAD", "NOISE_MEAN", "NOISE_SPREAD", "LEAST_IMPORTANCE", "LEAST_SHARE")
+    return _constants(module, *names) | {"CALIBRATION_ITERATIONS": module.ITERATIONS}
 
 
 def _constants(module: ModuleType, *names: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from capri import InputError
 from capri.evaluation import evaluate
+from capri.study import SETTINGS
 from capri.train.config import Config
 from capri.train.settings import build, differences
 from capri_paper import resolved
@@ -132,7 +133,8 @@ def bilevel(data: str, seed: int, size: Size, attributes: Sequence[str], *change
 def transfer(data: str, seed: int, size: Size, method: str, parameters: str, retrain: bool, pool: bool = False) -> Unit:
     """Post-hoc on the validation fifth of a model trained on the rest; `retrain` with it as the loss on all data."""
     name = _source(data, size)
-    tuner = resolved.tuner("balanced", method=method, parameters=parameters, pooling="auto" if pool else None)
+    pooled = {name: SETTINGS["cap-pooled"][name] for name in ("pooling", "borrow")}
+    tuner = resolved.tuner("balanced", method=method, parameters=parameters, **(pooled if pool else {"pooling": None}))
     settings = {"tuner": tuner, **({"run": SOURCES[name].run(seed, size)} if retrain else {})}
     said = f"{method}-{parameters}{'-pooled' * pool}{'-retrain' * retrain}"
     return Unit("transfer", settings, f"{name}-{said}-seed{seed}", (train(name, seed, size, FIFTH),))
@@ -216,7 +218,7 @@ def do_transfer(unit: Unit, store: Store) -> Result:
     with np.load(_file(first, store, "logits.npz")) as file:
         pack = dict(file)
     names = pack["class_names"]
-    adjuster = LogitAdjuster(**unit.settings["tuner"]["parameters"], classes=list(names), bootstrap=1)
+    adjuster = LogitAdjuster(**resolved.parameters(unit.settings["tuner"]), classes=list(names), bootstrap=0)
     adjuster.fit(pack["val_logits"].astype(np.float32), names[pack["val_y"]], class_counts=pack["train_counts"])
     if "run" in unit.settings:
         return _retrain(unit, store, adjuster.policy_)

@@ -9,11 +9,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError, check_names
+from capri._checks import InputError, check_counts, check_names
 from capri.classes import Classes, as_labels
 from capri.errors import Absent, confusion_matrix, resolve_absent
 from capri.forms import ClassContext, on_confusion
 from capri.objectives import Objective, ObjectiveLike, as_objective
+from capri.shares import TargetShares, in_shares
+from capri.shares import target_shares as world_shares
 
 PerClass: TypeAlias = ArrayLike | Mapping[Any, Any] | None
 STANDARD = ("plain", "balanced", "worst", "cvar:0.2", "quantile:0.2", "sdev")
@@ -31,6 +33,7 @@ def evaluate(
     weights: PerClass = None,
     groups: PerClass = None,
     class_counts: PerClass = None,
+    target_shares: TargetShares = None,
 ) -> dict[str, float]:
     """Objectives of some predictions, by name.
 
@@ -50,6 +53,9 @@ def evaluate(
     weights, groups, class_counts : per class, optional
         What an objective may ask for: test-time importance, group labels, training samples. A mapping or a pandas
         Series is aligned by label.
+    target_shares : {"train", "validation"} or per class, optional
+        The class shares where the classifier will be used, for what depends on them (the plain error, F1, costs): those
+        of `class_counts`, those of the samples (the default), or as given.
 
     Returns
     -------
@@ -68,6 +74,10 @@ def evaluate(
     )
     known = {"weights": weights, "groups": groups, "class_counts": class_counts}
     aligned = {name: known_classes.align(value, name) for name, value in known.items()}
+    counts = aligned["class_counts"]
+    counts = None if counts is None else check_counts(counts, len(names), name="class_counts")
+    shares = world_shares(target_shares, known_classes, counts)
+    confusion = in_shares(confusion.T, confusion.sum(axis=1), shares).T
     return evaluate_confusion(confusion, objectives, absent=absent, class_names=names, **aligned)
 
 

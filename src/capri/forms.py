@@ -105,6 +105,11 @@ class Form:
     geometric: float = 0.0
 
     @property
+    def is_linear(self) -> bool:
+        """Is the value a weighted sum of the class errors?"""
+        return not (self.deviation or self.geometric or self.ranked)
+
+    @property
     def ranked(self) -> bool:
         """Does the value depend on the order of the errors?"""
         return len(self.ranks) > 0
@@ -233,6 +238,14 @@ class ConfusionForm:
         scores = self.f1 @ f1_scores(confusion) + self.precision @ precision_scores(confusion)
         return self.constant + float((self.costs * confusion).sum() + scores)
 
+    def smooth(self, hits: Vector, rows: Vector, columns: Vector) -> tuple[float, Vector, Vector]:
+        """The value without costs, of the diagonal, row and column sums, and its derivatives by hits and columns."""
+        both, column = np.maximum(rows + columns, ROUNDING), np.maximum(columns, ROUNDING * rows.sum())
+        f1, precision = 2 * hits / both, hits / column
+        value = self.constant + float(self.f1 @ f1 + self.precision @ precision)
+        by_hits = 2 * self.f1 / both + self.precision / column
+        return value, by_hits, -(self.f1 * f1 / both + self.precision * precision / column)
+
     def __mul__(self, factor: float) -> ConfusionForm:
         return ConfusionForm(factor * self.costs, factor * self.f1, factor * self.precision, factor * self.constant)
 
@@ -285,6 +298,14 @@ class MarginFunction:
     def of_margins(self, hits: Vector, rows: Vector, columns: Vector) -> float:
         """The objective, of (K,) correct, true and predicted samples of each class."""
         return float(self.of_sums((hits.sum(), rows @ columns, columns @ columns), rows))
+
+    def smooth(self, hits: Vector, rows: Vector, columns: Vector) -> tuple[float, Vector, Vector]:
+        """Value and derivatives by hits and columns; those by the three sums are taken numerically."""
+        sums = np.array([hits.sum(), rows @ columns, columns @ columns])
+        steps = 1e-5 * np.diag(rows.sum() ** np.array([1, 2, 2]))
+        slopes = [(self.of_sums(sums + h, rows) - self.of_sums(sums - h, rows)) / (2 * h.sum()) for h in steps]
+        value = float(self.of_sums(sums, rows))
+        return value, np.full(len(hits), slopes[0]), slopes[1] * rows + 2 * slopes[2] * columns
 
     def of_sums(self, sums: Iterable[Any], rows: Vector) -> Any:
         """The objective, of Σ hits, rows·columns and columns·columns in counts: numbers, or arrays along a line."""

@@ -71,7 +71,8 @@ _VALIDATION_RULES: Mapping[str, _Rule] = {
     "errors_before": _ERRORS,
     "errors_after": _ERRORS,
     "samples": ("a number per class", _are_numbers),
-    "improvement": ("a number", _is_number),
+    "in_sample": ("a number", _is_number),
+    "improvement": ("a number or None", lambda v: v is None or _is_number(v)),
     "interval": ("two numbers or None", lambda v: v is None or (_are_numbers(v) and len(v) == 2)),
     "feasible": ("True or False", lambda v: isinstance(v, bool)),
 }
@@ -111,13 +112,15 @@ class Validation:
         Errors per class; None for a class without samples.
     samples : sequence of float
         Samples per class, or their total weight.
-    improvement : float
-        before − after of the tuned objective.
+    in_sample : float
+        before − after of the tuned objective, on the samples that tuned: an optimistic figure.
+    improvement : float or None
+        What to expect on other samples: the improvement out of fold, where each sample is judged by a tuning that has
+        not seen it. None where nothing was judged out of fold.
     interval : (float, float) or None
-        90 % stratified bootstrap interval of the improvement, if one was drawn. The same data chose the adjustment, so
-        the interval is optimistic; only held-out data can say for sure.
+        90 % interval of that improvement.
     feasible : bool
-        Whether all constraints were met.
+        Whether all constraints were met, by what tuning goes by.
     """
 
     objective: str
@@ -126,7 +129,8 @@ class Validation:
     errors_before: Sequence[float | None]
     errors_after: Sequence[float | None]
     samples: Sequence[float]
-    improvement: float
+    in_sample: float
+    improvement: float | None
     interval: tuple[float, float] | None
     feasible: bool
 
@@ -440,7 +444,7 @@ def _from_schema_1(old: Mapping[str, Any]) -> dict[str, Any]:
     content["side"] = "loss" if data.pop("side", None) == "loss" or old["method"] == "bilevel" else "posthoc"
     smoothing = data.pop("label_smoothing", [0.0] * len(content["classes"]))
     content["strategy"] = {**content["strategy"], "smoothing": smoothing}
-    complete = set(validation) == {f.name for f in fields(Validation)}
+    complete = set(validation) == {f.name for f in fields(Validation)} - {"in_sample"}
     if validation and not complete:  # a search's own figures
         data["validation"] = validation
     return content | {"validation": validation if complete else None, "data": data}
@@ -453,10 +457,11 @@ def _read_strategy(parts: Mapping[str, Any]) -> Strategy:
 def _read_validation(given: Mapping[str, Any] | None) -> Validation | None:
     if given is None:
         return None
+    if "in_sample" not in given:  # until 0.1 the improvement was that of the samples that tuned
+        given = {**given, "in_sample": given["improvement"], "improvement": None, "interval": None}
     figures = {when: {name: _or_nan(v) for name, v in given[when].items()} for when in ("before", "after")}
     interval = None if given["interval"] is None else tuple(map(_or_nan, given["interval"]))
-    improvement = _or_nan(given["improvement"])
-    return Validation(**{**given, **figures, "improvement": improvement, "interval": interval})
+    return Validation(**{**given, **figures, "in_sample": _or_nan(given["in_sample"]), "interval": interval})
 
 
 def _or_nan(value: Any) -> Any:

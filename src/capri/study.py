@@ -36,6 +36,7 @@ class Split:
 
     val_scores, test_scores: (n, K). val_y, test_y: (n,), positions in class_names. train_counts, weights, groups: per
     class, where known. kind: what the scores are. absent: what to do about a class without samples. seed: of tuning.
+    shares: of the classes in the world, where they are not those of the samples.
     """
 
     val_scores: NDArray[Any]
@@ -49,6 +50,7 @@ class Split:
     kind: ScoreKind = "logits"
     absent: Absent = "error"
     seed: int = 0
+    shares: ArrayLike | None = None
 
     @property
     def n_classes(self) -> int:
@@ -70,6 +72,7 @@ class Split:
     def evaluate(self, y: Ints, predictions: Ints, objectives: Sequence[str]) -> dict[str, float]:
         """Objectives of predictions, with all that is known of the classes."""
         known = {"weights": self.weights, "groups": self.groups, "class_counts": self.train_counts}
+        known["target_shares"] = self.shares
         names = self.class_names
         return evaluate(y, predictions, len(names), objectives, absent=self.absent, class_names=names, **known)
 
@@ -122,6 +125,7 @@ def tuned(**settings: Any) -> Method:
             "weights": split.weights,
             "groups": split.groups,
             "absent": split.absent,
+            "target_shares": "validation" if split.shares is None else split.shares,
             "bootstrap": 0,  # the interval is not used: test samples are the judge
             "random_state": split.seed,
         }
@@ -132,14 +136,14 @@ def tuned(**settings: Any) -> Method:
     return method
 
 
-#: Settings of `LogitAdjuster` by the name of a method that tunes.
+#: Settings of `LogitAdjuster` by the name of a method that tunes: the default, and others on labels alone.
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "la": {"method": "la"},
-    "cdt": {"method": "cdt"},
-    "vs": {"method": "vs"},
-    "plain": {"method": "plain"},
-    "cap": {"method": "cap", "pooling": None},
-    "cap-pooled": {"method": "cap", "pooling": "auto"},
+    "la": {"method": "la", "borrow": 0},
+    "cdt": {"method": "cdt", "borrow": 0},
+    "vs": {"method": "vs", "borrow": 0},
+    "plain": {"method": "plain", "borrow": 0},
+    "cap": {"method": "cap", "pooling": None, "borrow": 0},
+    "cap-pooled": {"method": "cap", "pooling": "auto", "borrow": 20.0},
 }
 METHODS: Mapping[str, Method] = {
     "unadjusted": unadjusted,

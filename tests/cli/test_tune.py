@@ -1,6 +1,7 @@
 """`capri tune`."""
 
 import json
+import re
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -106,7 +107,7 @@ class TestTuning:
 
     def test_shows_objectives_and_classes_before_and_after(self, capri, files):
         done = capri("tune", files / "val.npz", "--objective", "worst", "--pooling", "none", "-o", "made.json")
-        for text in ("90 samples · 3 classes", "tuned for worst with cap", "90 % bootstrap interval", "balanced"):
+        for text in ("90 samples · 3 classes", "tuned for worst with cap", "90 % interval", "out of fold", "balanced"):
             assert text in done.out
         assert [line.split()[0] for line in done.out.splitlines() if line.split()[1:2] == ["30"]] == [
             "lynx",
@@ -119,8 +120,10 @@ class TestTuning:
         monkeypatch.setattr("capri.posthoc.LogitAdjuster", partial(LogitAdjuster, bootstrap=0))
         arguments = ("tune", files / "val.npz", "--objective", "worst", "--method", "la")
         done = capri(*arguments)
-        assert "points\non the samples that chose the adjustment" in done.out
-        assert json.loads(capri(*arguments, "--json").out)["interval"] is None
+        assert "Judge it on other samples: `capri evaluate --policy`." in done.out
+        assert "out of fold" not in done.out
+        content = json.loads(capri(*arguments, "--json").out)
+        assert content["improvement"] is content["interval"] is None
 
     def test_without_an_output_writes_nothing(self, capri, files, tmp_path):
         done = capri("tune", files / "val.npz", "--method", "la")
@@ -132,7 +135,8 @@ class TestTuning:
         content = json.loads(done.out)
         assert content["policy"] == "made.json"
         assert content["feasible"] is True
-        assert content["improvement"] == pytest.approx(content["before"]["balanced"] - content["after"]["balanced"])
+        assert content["in_sample"] == pytest.approx(content["before"]["balanced"] - content["after"]["balanced"])
+        assert content["interval"][0] < content["improvement"] < content["interval"][1]
         assert [c["name"] for c in content["classes"]] == list(NAMES)
         assert content["classes"][2]["train_count"] == 10
 
@@ -156,7 +160,7 @@ class TestTuning:
 
     def test_pooling_by_a_number(self, capri, files):
         done = capri("tune", files / "val.npz", "--pooling", "0.5")
-        assert "pooled with λ = 0.5" in done.out
+        assert re.search(r"pooled around the calibrated answer \(T = [\d.]+, λ = 0.5\)", done.out)
 
     @pytest.mark.parametrize("given", ["1,2,7", "weights.csv", "weights.npy", "weights.txt"])
     def test_weights_from_a_list_or_a_file(self, capri, files, tmp_path, given):

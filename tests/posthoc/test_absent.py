@@ -13,7 +13,7 @@ from capri.evidence import Evidence
 from capri.objectives import confusion_objective, expected_cost
 from capri.posthoc.absent import REACH, among_present, extend, extension
 from capri.posthoc.adjustment import Adjustment
-from capri.posthoc.methods import METHODS, Task, tune
+from capri.posthoc.methods import BORROWING, METHODS, Task, tune
 from capri.posthoc.problem import Problem
 from capri.posthoc.search import MULTIPLIER_LIMIT
 
@@ -118,7 +118,7 @@ class TestTuning:
         self, tail_of, absent, objective, settings
     ):
         tail, test = (tail_of(n_classes=10, per_class=100, seed=seed) for seed in (0, 1))
-        adjuster = LogitAdjuster(objective, absent="ignore", bootstrap=0, **settings)
+        adjuster = LogitAdjuster(objective, absent="ignore", target_shares="validation", bootstrap=0, **settings)
         l = adjuster.fit(*without(tail, *absent), class_counts=tail.counts).strategy_.l
         log_pi = np.log(frequency(tail.counts))
         found, unadjusted, la = (errors_of(test, offsets, absent) for offsets in (l, np.zeros(10), log_pi))
@@ -145,6 +145,16 @@ class TestTuning:
         )
         np.testing.assert_array_equal(first.adjustment.l, second.adjustment.l)
 
+    @pytest.mark.parametrize("objective", ["balanced", "macro_f1"])
+    def test_they_may_have_samples_without_weight(self, tail_of, objective):
+        tail = tail_of(n_classes=6)
+        weight = np.where(np.isin(tail.y, [2, 4]), 0.0, 1.0)
+        adjuster = LogitAdjuster(objective, absent="ignore", bootstrap=0)
+        weighted = tail.fitted(adjuster, sample_weight=weight).strategy_.l
+        adjuster.set_params(target_shares="validation", classes=range(6))
+        left_out = adjuster.fit(*without(tail, 2, 4), class_counts=tail.counts).strategy_.l
+        np.testing.assert_allclose(weighted, left_out, atol=1e-3)
+
     def test_where_they_cost_too_much_part_of_the_way_is_gone(self, tail_of):
         tail = tail_of(n_classes=10, per_class=100)
         problem = Problem(*without(tail, *range(5, 10)), absent="ignore")
@@ -169,16 +179,19 @@ class TestTuning:
         constraints=st.sampled_from([(), ("plain <= baseline",), ("macro_f1 <= baseline",), ("worst <= 0.3",)]),
         pooling=st.sampled_from([None, "auto", 1.0]),
         frequencies=st.booleans(),
+        borrow=st.sampled_from([0.0, 20.0]),
     )
     def test_no_method_ends_worse_than_the_unadjusted_scores(
-        self, tail_of, seed, n_present, method, objective, constraints, pooling, frequencies
+        self, tail_of, seed, n_present, method, objective, constraints, pooling, frequencies, borrow
     ):
         tail = tail_of(n_classes=4, per_class=8, seed=seed)
         absent = np.random.default_rng(seed).permutation(4)[n_present:]
         problem = Problem(*without(tail, *absent), objective, constraints=constraints, absent="ignore")
         known = frequencies or method in ("la", "cdt", "vs")
         evidence = Evidence(class_counts=tail.counts if known else None)
-        found = tune(Task(problem, evidence, pooling=pooling), method)
+        task = Task(problem, evidence, pooling=pooling, borrow=borrow)
+        found = tune(task, method)
+        problem = task.informed.problem if method in BORROWING else problem  # by the estimate that it goes by
         assert found.worth == problem.worth(found.adjustment)
         assert not problem.worth(problem.neutral).better_than(found.worth)
         assert np.isfinite(found.adjustment.l).all()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import softmax
 
 from capri.forms import ConfusionForm, Form
 from capri.posthoc import _kernels
@@ -112,26 +113,35 @@ def test_envelopes_hold_the_predicted_class_of_every_t(compiled, seed):
     n, k = scores.shape
     m = np.linspace(1, 2, k) if seed % 2 == 0 else m
     order = np.lexsort((np.arange(k), -g))
-    sizes = np.empty(n, np.int64)
-    pick(_kernels.envelope_sizes, compiled)(scores, order, m, l, g, sizes)
-    starts = np.concatenate([[0], np.cumsum(sizes - 1)])
-    times, after, first = np.empty(starts[-1]), np.empty(starts[-1], np.int64), np.empty(n, np.int64)
-    pick(_kernels.envelope_events, compiled)(scores, order, m, l, g, starts, times, after, first)
+    sizes, first = np.empty(n, np.int64), np.empty(n, np.int64)
+    times, after = np.empty((n, k - 1)), np.empty((n, k - 1), np.int64)
+    pick(_kernels.envelope_events, compiled)(scores, order, m, l, g, sizes, first, times, after)
     for t in np.linspace(-3, 3, 61) + 1 / 256:
         expected = (scores * m - (l + t * g)).argmax(axis=1)
         for i in range(n):
-            own = slice(starts[i], starts[i + 1])
-            assert (np.diff(times[own]) > 0).all()
-            passed = np.searchsorted(times[own], t)
-            assert (after[own][passed - 1] if passed else first[i]) == expected[i]
+            own = times[i, : sizes[i] - 1]
+            assert (np.diff(own) > 0).all()
+            passed = np.searchsorted(own, t)
+            assert (after[i, passed - 1] if passed else first[i]) == expected[i]
+    few_times, few_after = np.empty((n, 1)), np.empty((n, 1), np.int64)  # as many changes as there is room for
+    pick(_kernels.envelope_events, compiled)(scores, order, m, l, g, sizes, first, few_times, few_after)
+    changed = sizes > 1
+    assert changed.any()
+    np.testing.assert_array_equal(few_times[changed, 0], times[changed, 0])
+    np.testing.assert_array_equal(few_after[changed, 0], after[changed, 0])
 
 
 @both
 def test_a_class_that_leads_at_one_point_only_is_not_on_the_envelope(compiled):
     scores, g = np.array([[0.0, 1.0, 2.0], [0.0, 1.5, 2.0]]), np.array([1.0, 0.0, -1.0])
-    sizes = np.empty(2, np.int64)
-    kernel = pick(_kernels.envelope_sizes, compiled)
-    kernel(scores, np.array([0, 1, 2]), np.ones(3), np.zeros(3), g, sizes)
+    sizes, first, times, after = (
+        np.empty(2, np.int64),
+        np.empty(2, np.int64),
+        np.empty((2, 2)),
+        np.empty((2, 2), np.int64),
+    )
+    kernel = pick(_kernels.envelope_events, compiled)
+    kernel(scores, np.array([0, 1, 2]), np.ones(3), np.zeros(3), g, sizes, first, times, after)
     assert sizes.tolist() == [2, 3]  # all three lines of the first meet at t = −1
 
 
@@ -149,38 +159,74 @@ def test_the_envelope_of_one_sample_in_plain_python_is_the_compiled_one():
 
 @both
 @pytest.mark.parametrize("seed", range(5))
-def test_swept_confusions_are_those_of_each_plateau(compiled, seed):
+def test_swept_margins_and_moments_are_those_of_each_plateau(compiled, seed):
     rng = np.random.default_rng(seed)
     k, n = 4, 30
-    y, before = rng.integers(0, k, n), rng.integers(0, k, n)
-    after, weights, slots = rng.integers(0, k, n), rng.choice([0.5, 1.0, 2.0], n), np.sort(rng.integers(0, 10, n))
-    start = np.zeros((k, k))
-    np.add.at(start, (y, before), weights)
-    costs, f1, precision = rng.normal(size=(k, k)), rng.normal(size=k), rng.normal(size=k)
-    form, values, sums = ConfusionForm(costs, f1, precision), np.empty(12), np.empty((3, 12))
-    sweep = pick(_kernels.sweep_confusion, compiled)
-    sweep(slots, y, before, after, weights, start.copy(), costs, f1, precision, values)
-    margins = np.diag(start).copy(), start.sum(axis=1), start.sum(axis=0)
-    lost, won = weights * (before == y), weights * (after == y)
-    pick(_kernels.sweep_moments, compiled)(slots, before, after, lost, won, weights, *margins, sums)
-    for plateau in range(12):
+    before, after = rng.integers(0, k, n), rng.integers(0, k, n)
+    slots = np.sort(rng.integers(0, 10, n))
+    mass = rng.dirichlet(np.ones(k), n) * rng.choice([0.5, 1.0, 2.0], n)[:, None]  # soft labels
+    mass[::3] = np.eye(k)[rng.integers(0, k, n)[::3]]  # and hard ones
+    weights, events = mass.sum(axis=1), np.arange(n)
+
+    def confusion_at(plateau):
         confusion = np.zeros((k, k))
-        np.add.at(confusion, (y, np.where(slots < plateau, after, before)), weights)
+        np.add.at(confusion.T, np.where(slots < plateau, after, before), mass)
+        return confusion
+
+    costs, f1, precision = rng.normal(size=(k, k)), rng.normal(size=k), rng.normal(size=k)
+    form, start = ConfusionForm(costs, f1, precision, constant=0.5), confusion_at(0)
+    values, sums = np.full(12, 0.5 + (costs * start).sum()), np.empty((3, 12))
+    moved = slots, before, after, mass[events, before], mass[events, after], weights
+    prices = (mass @ costs)[events, after] - (mass @ costs)[events, before]
+    pick(_kernels.sweep_margins, compiled)(*moved, prices, *margins(start), f1, precision, values)
+    pick(_kernels.sweep_moments, compiled)(*moved, *margins(start), sums)
+    for plateau in range(12):
+        confusion = confusion_at(plateau)
         assert values[plateau] == pytest.approx(form(confusion))
         rows, columns = confusion.sum(axis=1), confusion.sum(axis=0)
         np.testing.assert_allclose(sums[:, plateau], [np.trace(confusion), rows @ columns, columns @ columns])
 
 
+def margins(confusion):
+    return np.diag(confusion).copy(), confusion.sum(axis=1), confusion.sum(axis=0)
+
+
 @both
 def test_a_class_that_is_left_again_has_no_precision(compiled):
     weights = np.array([0.1, 0.2, 0.3, 0.1, 0.2, 0.3])  # 0.1 + 0.2 + 0.3 − 0.1 − 0.2 − 0.3 is not 0
-    y, there = np.zeros(6, np.int64), np.array([0, 0, 0, 1, 1, 1])
-    values, nothing = np.empty(7), np.zeros(2)
-    sweep = pick(_kernels.sweep_confusion, compiled)
-    start = np.array([[0.0, 0.6], [0.0, 1.0]])
-    costs, precision = np.zeros((2, 2)), np.array([1.0, 0.0])
-    sweep(np.arange(6), y, 1 - there, there, weights, start, costs, nothing, precision, values)
+    there = np.array([0, 0, 0, 1, 1, 1])
+    values, nothing, precision = np.zeros(7), np.zeros(2), np.array([1.0, 0.0])
+    moved = np.arange(6), 1 - there, there, weights * (there == 1), weights * (there == 0), weights  # all of class 0
+    start = margins(np.array([[0.0, 0.6], [0.0, 1.0]]))
+    pick(_kernels.sweep_margins, compiled)(*moved, np.zeros(6), *start, nothing, precision, values)
     np.testing.assert_allclose(values, [0, 1, 1, 1, 1, 1, 0])
+
+
+@both
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_soft_decisions_are_a_softmax(compiled, rng, dtype):
+    scores = (3 * rng.normal(size=(50, 6))).astype(dtype)
+    scale, shift, p = rng.uniform(0.5, 2, 6), rng.normal(size=6), np.empty((50, 6), dtype)
+    unit = 2.0**-_kernels.SQUARINGS
+    soft = pick(_kernels.soft_decisions, compiled)
+    soft(scores, (unit * scale).astype(dtype), (unit * shift).astype(dtype), p)
+    np.testing.assert_allclose(p, softmax(scores * scale - shift, axis=1), atol=1e-5 if dtype == np.float32 else 1e-10)
+
+
+@both
+def test_soft_margins_and_slopes_are_their_sums(compiled, rng):
+    p, mass = rng.dirichlet(np.ones(4), 30), rng.dirichlet(np.ones(4), 30) * rng.choice([0.0, 1, 2], 30)[:, None]
+    weight, by_hits, by_columns, scores = mass.sum(axis=1), *rng.normal(size=(2, 4)), rng.normal(size=(30, 4))
+    hits, columns = np.zeros(4), np.zeros(4)
+    pick(_kernels.soft_margins, compiled)(p, mass, weight, hits, columns)
+    np.testing.assert_allclose(hits, (mass * p).sum(axis=0))
+    np.testing.assert_allclose(columns, weight @ p)
+    v = mass * by_hits + weight[:, None] * by_columns
+    slopes = p * (v - (p * v).sum(axis=1, keepdims=True))
+    for by in (np.ones((1, 1)), scores):
+        found = np.zeros(4)
+        pick(_kernels.soft_slopes, compiled)(p, mass, weight, by_hits, by_columns, by, found)
+        np.testing.assert_allclose(found, (slopes * by).sum(axis=0), atol=1e-12)
 
 
 @both

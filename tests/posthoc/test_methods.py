@@ -9,7 +9,7 @@ from capri import InputError, exact_line_search
 from capri.attributes import frequency
 from capri.evidence import Evidence
 from capri.posthoc.adjustment import Adjustment
-from capri.posthoc.methods import METHODS, Task, _temperatures, tune
+from capri.posthoc.methods import BORROWING, METHODS, Task, _temperatures, tune
 from capri.posthoc.problem import Problem
 from capri.posthoc.search import MULTIPLIER_LIMIT
 
@@ -82,6 +82,16 @@ class TestPlain:
         l = found.weights["l"]
         np.testing.assert_allclose(found.adjustment.l, l - l.mean())
 
+    @pytest.mark.parametrize("objective", ["balanced", "worst", "sdev", "macro_f1", "kappa", "plain"])
+    @pytest.mark.parametrize("constraints", [(), ("err[0] <= baseline + 0.1",)])
+    def test_is_never_worse_than_what_it_contains(self, tail_of, objective, constraints):
+        for seed in range(3):
+            tail = tail_of(per_class=12, seed=seed)
+            whole = tune(task_of(tail, objective, constraints=constraints), "plain")
+            for method, pooling in (("la", None), ("cap", None), ("cap", "auto")):
+                part = tune(task_of(tail, objective, constraints=constraints, pooling=pooling), method)
+                assert not part.worth.better_than(whole.worth), (seed, method, pooling)
+
 
 class TestCap:
     @pytest.mark.parametrize("parameters", ["delta", "both"])
@@ -115,12 +125,15 @@ class TestCap:
         np.testing.assert_allclose(found.adjustment.l, expected - expected.mean(), atol=1e-7)
         np.testing.assert_allclose(D.project(found.weights["residual"]), 0, atol=1e-7)
 
-    def test_a_stronger_penalty_leaves_less_residual(self, tail_of):
+    @pytest.mark.parametrize("borrow", [0.0, 20.0])
+    def test_a_stronger_penalty_stays_nearer_to_the_calibrated_answer(self, tail_of, borrow):
         tail = tail_of(n_classes=9)
+        centre = task_of(tail, wanted=["freq"], borrow=borrow).informed.prior().centre
         weak, strong = (
-            tune(task_of(tail, pooling=p, wanted=["freq"]), "cap").weights["residual"] for p in (0.01, 100.0)
+            tune(task_of(tail, pooling=p, wanted=["freq"], borrow=borrow), "cap").adjustment.l for p in (0.01, 1e3)
         )
-        assert np.linalg.norm(strong) < 0.1 * np.linalg.norm(weak)
+        far, near = (np.linalg.norm(l - (centre - centre.mean())) for l in (weak, strong))
+        assert near < 0.1 * far
 
     def test_equal_rows_of_attributes_get_equal_offsets(self, tail_of):
         for n_classes in (13, 19, 21):
@@ -169,13 +182,18 @@ def test_unknown_methods_are_refused(tail):
     constraints=st.sampled_from([(), ("plain <= baseline",), ("err[0] <= 0.2", "balanced <= baseline - 0.1")]),
     pooling=st.sampled_from([None, "auto", 1.0]),
     signal=st.sampled_from([0.0, 1.0, 4.0]),
+    borrow=st.sampled_from([0.0, 20.0]),
+    ties=st.booleans(),
 )
 def test_no_method_ends_worse_than_the_unadjusted_scores(
-    tail_of, seed, method, objective, constraints, pooling, signal
+    tail_of, seed, method, objective, constraints, pooling, signal, borrow, ties
 ):
     tail = tail_of(n_classes=4, per_class=8, seed=seed, signal=signal)
-    task = task_of(tail, objective, constraints=constraints, pooling=pooling)
+    tail.scores = np.round(2 * tail.scores) / 2 if ties else tail.scores
+    task = task_of(tail, objective, constraints=constraints, pooling=pooling, borrow=borrow)
     found = tune(task, method)
+    task = task.informed if method in BORROWING else task  # by the estimate that it goes by
+    assert (task.problem.beliefs is None) == (borrow == 0 or method not in BORROWING)
     here, there = unadjusted(task), task.problem.worth(found.adjustment)
     assert found.worth == there
     assert found.adjustment.l.mean() == pytest.approx(0, abs=1e-9)

@@ -57,10 +57,31 @@ class TestProblem:
         rows = np.arange(len(tail.y)) % 3 == 0
         whole = Problem(tail.scores, tail.y, "mix:0.5", constraints=["plain <= baseline"])
         part = whole.subset(rows)
-        assert part.scores is whole.scores
+        np.testing.assert_array_equal(part.scores, tail.scores[rows])
+        assert not np.shares_memory(part.scores, whole.scores)
         alone = Problem(tail.scores[rows], tail.y[rows], "mix:0.5", constraints=["plain <= baseline"])
         start = Adjustment.offsets(np.log(tail.counts))
         assert part.worth(start) == pytest.approx(alone.worth(start))
         assert [b.limit for b in part.bounds] == pytest.approx([b.limit for b in alone.bounds])
         back = start.towards(part.neutral)
         np.testing.assert_allclose(trace(part, start, back).values, trace(alone, start, back).values)
+
+    def test_a_derived_problem_differs_in_what_is_replaced(self, tail):
+        whole = Problem(tail.scores, tail.y, "plain", constraints=["worst <= 0.9"], shares=tail.counts)
+        again, other = whole.derived(), whole.derived(shares=None)
+        l = Adjustment.offsets(np.log(tail.counts))
+        assert again.worth(l) == whole.worth(l)
+        assert other.worth(l) == Problem(tail.scores, tail.y, "plain", constraints=["worst <= 0.9"]).worth(l)
+        assert other.worth(l) != whole.worth(l)
+
+    @pytest.mark.parametrize("weighted", [False, True])
+    def test_shares_weigh_classes_and_leave_the_sum_and_the_errors(self, tail, rng, weighted):
+        given = rng.uniform(0.5, 2, len(tail.y)) if weighted else np.ones(len(tail.y))
+        problem = Problem(tail.scores, tail.y, "plain", sample_weight=given, shares=tail.counts)
+        np.testing.assert_array_equal(problem.given, given)
+        np.testing.assert_allclose(problem.totals / problem.totals.sum(), tail.counts / tail.counts.sum())
+        assert problem.totals.sum() == pytest.approx(given.sum())
+        unweighted, l = Problem(tail.scores, tail.y, sample_weight=given), Adjustment.offsets(np.log(tail.counts))
+        np.testing.assert_allclose(problem.errors(l), unweighted.errors(l))
+        plain = unweighted.errors(l) @ tail.counts / tail.counts.sum()
+        assert problem.worth(l).value == pytest.approx(plain)

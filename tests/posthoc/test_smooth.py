@@ -5,12 +5,13 @@ import pytest
 from scipy.optimize import approx_fprime
 
 from capri.errors import soft_class_errors
+from capri.objectives import confusion_objective, expected_cost
 from capri.posthoc.adjustment import Adjustment
-from capri.posthoc.pooling import Prior
 from capri.posthoc.problem import Problem
-from capri.posthoc.smooth import Surrogate, first_order, median_margin, minimise_offsets
+from capri.posthoc.smooth import Surrogate, first_order, has_soft_twin, median_margin, minimise_offsets
 
-OBJECTIVES = ["plain", "balanced", "weighted", "sdev", "cvar:0.4", "quantile:0.4", "worst_group", "mix:0.5"]
+OBJECTIVES = ["plain", "balanced", "weighted", "sdev", "cvar:0.4", "quantile:0.4", "worst_group", "mix:0.5", "gmean"]
+ON_CONFUSION = ["macro_f1", "weighted_f1", "f1[3]", "precision[0]", "kappa", "mcc"]
 
 
 def square_sum(errors):
@@ -24,7 +25,7 @@ def pose(tail, objective="balanced", **keywords):
 
 
 class TestGradients:
-    @pytest.mark.parametrize("objective", [*OBJECTIVES, "balanced+0.3*worst", square_sum])
+    @pytest.mark.parametrize("objective", [*OBJECTIVES, "balanced+0.3*worst", square_sum, *ON_CONFUSION])
     @pytest.mark.parametrize("of", ["l", "delta"])
     def test_are_the_differences_of_the_value(self, tail, rng, objective, of):
         surrogate = Surrogate(pose(tail, objective, sample_weight=rng.uniform(0.5, 2, len(tail.y))))
@@ -61,7 +62,7 @@ class TestGradients:
         numeric = approx_fprime(getattr(here, of), lambda x: surrogate.gradient(here._replace(**{of: x}))[0], 1e-7)
         assert np.abs(gradient).max() > 1e-4
         np.testing.assert_allclose(gradient, numeric, atol=2e-4 * max(1.0, np.abs(gradient).max()))
-        assert value == surrogate.at(here) == surrogate.value(surrogate.errors(here))[0]
+        assert value == surrogate.at(here)
 
 
 class TestSurrogate:
@@ -95,11 +96,24 @@ class TestSurrogate:
         assert value == pytest.approx(expected_value, abs=1e-5)
         np.testing.assert_allclose(gradient, expected, atol=1e-5)
 
-    def test_objectives_on_the_confusion_matrix_borrow_balanced_error(self, tail):
-        value, gradient = Surrogate(pose(tail, "macro_f1")).gradient(Adjustment.neutral(5))
+    def test_functions_of_the_confusion_matrix_go_by_the_balanced_error(self, tail):
+        custom = confusion_objective(lambda m: float(m[0, 1]))
+        value, gradient = Surrogate(pose(tail, custom)).gradient(Adjustment.neutral(5))
         expected_value, expected = Surrogate(pose(tail, "balanced")).gradient(Adjustment.neutral(5))
         assert value == expected_value
         np.testing.assert_array_equal(gradient, expected)
+
+    def test_costs_go_by_the_error_that_they_weight(self, tail):
+        prices = np.array([1.0, 2, 3, 4, 5])
+        costs = expected_cost(prices[:, None] * (1 - np.eye(5)))  # whatever it is mistaken for: no more than errors
+        neutral = Adjustment.neutral(5)
+        cost, error = Surrogate(pose(tail, costs)), Surrogate(Problem(tail.scores, tail.y, "weighted", weights=prices))
+        value, gradient = cost.gradient(neutral)
+        expected_value, expected = error.gradient(neutral)
+        assert value == pytest.approx(3 * expected_value)  # weights have mean 1, prices 3
+        np.testing.assert_allclose(gradient, 3 * expected)
+        assert not has_soft_twin(pose(tail, costs).objective)
+        assert all(has_soft_twin(pose(tail, name).objective) for name in [*OBJECTIVES, *ON_CONFUSION, square_sum])
 
 
 class TestFirstOrder:
@@ -133,13 +147,14 @@ class TestFirstOrder:
 
 class TestPenalty:
     @pytest.fixture
-    def prior(self, tail):
-        return Prior(np.log(tail.counts)[:, None])
+    def residual(self, tail):
+        """What a shift and the line of frequencies do not express."""
+        basis = np.column_stack([np.ones(5), np.log(tail.counts)])
+        return np.eye(5) - basis @ np.linalg.pinv(basis)
 
     @pytest.mark.parametrize("objective", ["balanced", "cvar:0.4"])
-    def test_a_strong_one_leaves_the_prior_alone_and_a_weak_one_the_free_optimum(self, tail, prior, objective):
+    def test_a_strong_one_leaves_the_prior_alone_and_a_weak_one_the_free_optimum(self, tail, residual, objective):
         problem, eye, start = pose(tail, objective), np.eye(5), np.zeros(5)
-        residual = prior.residual_maker()
         strong = minimise_offsets(problem, eye, start, penalty=1e3 * residual, max_iterations=200)
         assert np.abs(residual @ strong).max() < 1e-3
         free = minimise_offsets(problem, eye, start, max_iterations=200)
@@ -148,10 +163,11 @@ class TestPenalty:
         assert value == pytest.approx(Surrogate(problem).at(Adjustment.offsets(free)), abs=2e-3)
         assert np.abs(residual @ weak).max() > 0.05
 
-    def test_a_minimum_has_no_gradient(self, tail, prior):
-        problem = pose(tail)
-        l = minimise_offsets(problem, np.eye(5), np.zeros(5), penalty=0.3 * prior.residual_maker(), max_iterations=200)
-        pull = 2 * 0.09 * prior.residual_maker().T @ prior.residual_maker() @ l
+    @pytest.mark.parametrize("centre", [None, np.array([1.0, -1, 0, 2, 0])])
+    def test_a_minimum_has_no_gradient(self, tail, residual, centre):
+        problem, known = pose(tail), {"penalty": 0.3 * residual, "centre": centre, "max_iterations": 200}
+        l = minimise_offsets(problem, np.eye(5), np.zeros(5), **known)
+        pull = 2 * 0.09 * residual.T @ residual @ (l - (0 if centre is None else centre))
         assert np.abs(Surrogate(problem).gradient(Adjustment.offsets(l))[1] + pull).max() < 2e-3
         assert np.abs(pull).max() > 5e-3
 

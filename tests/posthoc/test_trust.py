@@ -10,6 +10,7 @@ from capri import evaluate
 from capri.evaluation import STANDARD
 from capri.posthoc import DegenerateWarning, ThinClassWarning
 from capri.posthoc.adjustment import Adjustment
+from capri.posthoc.heldout import Gain
 from capri.posthoc.problem import Problem
 from capri.posthoc.trust import validate, warn_if_degenerate, warn_if_thin
 
@@ -19,65 +20,45 @@ class TestValidation:
         weight = rng.uniform(0.5, 2, len(tail.y))
         problem = Problem(tail.scores, tail.y, "cvar:0.4", sample_weight=weight)
         l = np.log(tail.counts)
-        kept = validate(problem, Adjustment.offsets(l))
+        kept = validate(problem, Adjustment.offsets(l), feasible=True)
         for figures, scores in ((kept.before, tail.scores), (kept.after, tail.scores - l)):
             expected = evaluate(tail.y, scores.argmax(axis=1), 5, [*STANDARD, "cvar:0.4"], sample_weight=weight)
             assert figures == pytest.approx(expected)
         assert kept.objective == "cvar:0.4"
-        assert kept.improvement == pytest.approx(kept.before["cvar:0.4"] - kept.after["cvar:0.4"])
+        assert kept.in_sample == pytest.approx(kept.before["cvar:0.4"] - kept.after["cvar:0.4"])
         assert kept.samples == pytest.approx(np.bincount(tail.y, weights=weight))
         wrong = (tail.scores - l).argmax(axis=1) != tail.y
         errors = np.bincount(tail.y, weights=weight * wrong) / np.bincount(tail.y, weights=weight)
         assert kept.errors_after == pytest.approx(errors)
 
-    @pytest.mark.parametrize("objective", ["balanced", "cvar:0.4", "sdev", "macro_f1", lambda e: float(e.max())])
-    def test_the_interval_holds_the_improvement_and_narrows_with_samples(self, tail_of, objective):
-        widths = []
-        for per_class in (20, 320):
-            tail = tail_of(per_class=per_class)
-            kept = validate(Problem(tail.scores, tail.y, objective), Adjustment.offsets(np.log(tail.counts)))
-            low, high = kept.interval
-            assert low < kept.improvement < high
-            widths.append(high - low)
-        assert widths[1] < widths[0] / 2
+    def test_figures_are_in_the_shares_of_the_world_and_samples_are_counted(self, tail):
+        problem, l = Problem(tail.scores, tail.y, shares=tail.counts), np.log(tail.counts)
+        kept = validate(problem, Adjustment.offsets(l), feasible=True)
+        predictions = (tail.scores - l).argmax(axis=1)
+        assert kept.after == pytest.approx(evaluate(tail.y, predictions, 5, STANDARD, target_shares=tail.counts))
+        assert kept.samples == [30] * 5
 
-    def test_the_interval_has_the_spread_of_binomials(self, tail_of):
-        tail = tail_of(per_class=200)
-        kept = validate(Problem(tail.scores, tail.y), Adjustment.offsets(np.log(tail.counts)), resamples=2000)
-        first, second = tail.scores.argmax(axis=1), (tail.scores - np.log(tail.counts)).argmax(axis=1)
-        gain = (first != tail.y).astype(float) - (second != tail.y)
-        deviation = np.sqrt(sum(gain[tail.y == k].var() / 200 for k in range(5))) / 5
-        assert kept.interval[1] - kept.interval[0] == pytest.approx(2 * 1.645 * deviation, rel=0.1)
-
-    def test_the_interval_depends_on_the_seed_alone(self, tail):
-        problem, l = Problem(tail.scores, tail.y), np.log(tail.counts)
-        first, again, other = (validate(problem, Adjustment.offsets(l), seed=s).interval for s in (1, 1, 2))
-        assert first == again != other
+    def test_what_was_gained_out_of_fold_is_kept(self, tail):
+        problem, l = Problem(tail.scores, tail.y), Adjustment.offsets(np.log(tail.counts))
+        kept = validate(problem, l, feasible=True, gain=Gain(0.1, (0.05, 0.2)))
+        assert (kept.improvement, kept.interval) == (0.1, (0.05, 0.2))
+        alone = validate(problem, l, feasible=True)
+        assert alone.improvement is alone.interval is None
+        assert alone == replace(kept, improvement=None, interval=None)
 
     def test_an_absent_class_has_no_error(self, tail):
         here = tail.y != 2
         with pytest.warns(UserWarning, match="class 2"):
             problem = Problem(tail.scores[here], tail.y[here], absent="ignore")
-        kept = validate(problem, Adjustment.offsets(np.log(tail.counts)))
+        kept = validate(problem, Adjustment.offsets(np.log(tail.counts)), feasible=True)
         assert kept.errors_before[2] is None
         assert kept.errors_after[2] is None
         assert kept.samples[2] == 0
         assert kept.after["balanced"] == pytest.approx(np.mean([e for e in kept.errors_after if e is not None]))
 
-    def test_samples_without_weight_do_not_break_resampling(self, tail):
-        weight = np.where(np.arange(len(tail.y)) % 30 == 0, 1.0, 0.0)  # one of each class counts
-        kept = validate(Problem(tail.scores, tail.y, sample_weight=weight), Adjustment.neutral(5))
-        assert kept.interval == (0, 0)
-
-    def test_without_resamples_there_is_no_interval(self, tail):
-        problem, l = Problem(tail.scores, tail.y), np.log(tail.counts)
-        kept, resampled = (validate(problem, Adjustment.offsets(l), resamples=n) for n in (0, 20))
-        assert kept.interval is None
-        assert kept == replace(resampled, interval=None)
-
-    def test_violations_are_recorded(self, tail):
-        problem = Problem(tail.scores, tail.y, constraints=["worst <= 0.01"])
-        assert not validate(problem, Adjustment.neutral(5)).feasible
+    @pytest.mark.parametrize("feasible", [True, False])
+    def test_whether_constraints_are_met_is_recorded(self, tail, feasible):
+        assert validate(Problem(tail.scores, tail.y), Adjustment.neutral(5), feasible=feasible).feasible is feasible
 
 
 class TestWarnings:

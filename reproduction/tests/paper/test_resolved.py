@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from capri import dictionary
-from capri.posthoc import LogitAdjuster, adjuster, line, methods, pooling, problem, search, smooth
+from capri.posthoc import LogitAdjuster, adjuster, calibration, line, methods, pooling, problem, search, smooth
 from capri.train import config, search_config
 from capri.train.settings import option
 from capri_paper import posthoc, resolved, steps
@@ -90,15 +90,16 @@ def test_a_default_of_training_is_part_of_all_that_trains(before, change):
 @pytest.mark.parametrize(
     ("module", "name", "value", "touched"),
     [
-        (pooling, "UNIT", 10.0, {"pooled"}),
+        (pooling, "UNIT", 10.0, {"pooled", "plain offsets"}),
+        (calibration, "BIAS_SPREAD", 0.1, {"pooled", "plain offsets"}),
         (smooth, "SHARPNESS", 4.0, {"plain", "pooled"}),
-        (dictionary, "BETA", 0.1, {"cap", "pooled", "steps", "search"}),
+        (dictionary, "BETA", 0.1, {"cap", "pooled", "plain offsets", "steps", "search"}),
         (search, "MULTIPLIER_LIMIT", 3.0, {"multipliers"}),
         (methods, "GAMMAS", methods.GAMMAS[::2], {"cdt"}),
-        (methods, "METHOD_ROUNDS", 2, {"la", "cap"}),
+        (methods, "METHOD_ROUNDS", 2, {"la", "cap", "plain offsets"}),
         (methods, "FREE_ITERATIONS", 40, {"plain"}),
         (search, "DIRECTIONS", 4, {"cap", "plain", "pooled"}),
-        (search, "ROUNDS", 5, {"pooled"}),
+        (search, "ROUNDS", 5, {"pooled", "plain offsets"}),
         (steps, "MOMENTUM", 0.9, {"steps"}),
     ],
 )
@@ -120,16 +121,23 @@ def uses(kind, label):
     parts = label.replace("cifar100-lt", "").replace("cifar10-lt", "").replace("clinc150-lt", "").split("-")
     found = {"multipliers"} if {"delta", "both"} & set(parts) else set()
     method = next(name for name in ("pooled", "plain", "pretrained", "cap", "la", "cdt") if name in parts)
-    return found | {method}
+    return found | {method} | ({"plain offsets"} if method == "plain" and not found else set())
 
 
 @pytest.mark.parametrize(
     ("module", "name", "value"),
     [
-        (pooling, "FACTORS", (2.0, 1.0)),
-        (pooling, "FOLDS", 3),
-        (pooling, "RESAMPLES", 100),
-        (pooling, "PRIOR_ROUNDS", 2),
+        (pooling, "SHARED", 0.1),
+        (pooling, "FEW", 3),
+        (pooling, "CARE", 1.0),
+        (pooling, "CAUTION", 2.0),
+        (pooling, "OPINION", 5.0),
+        (calibration, "SCALE_SPREAD", 2.0),
+        (calibration, "NOISE_MEAN", -2.0),
+        (calibration, "NOISE_SPREAD", 0.5),
+        (calibration, "LEAST_IMPORTANCE", 0.2),
+        (calibration, "LEAST_SHARE", 1.0),
+        (calibration, "ITERATIONS", 30),
         (smooth, "HINGE", 10.0),
         (smooth, "MARGIN_SAMPLES", 100),
         (smooth, "ITERATIONS", 20),
@@ -168,7 +176,8 @@ def test_what_runs_is_what_the_key_says(monkeypatch, tmp_path, objective):
     posthoc.do_posthoc(changed, Store(tmp_path, tmp_path, {}))
     (used,) = ran
     assert {name: used[name] for name in keyed} == keyed
-    assert set(used) - set(keyed) == set(resolved.ELSEWHERE)
+    assert set(used) - set(keyed) == {*resolved.ELSEWHERE, *resolved.NEUTRAL}
+    assert {name: used[name] for name in resolved.NEUTRAL} == resolved.NEUTRAL
 
 
 def test_a_unit_changes_with_what_it_rests_on(change):

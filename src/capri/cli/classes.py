@@ -26,6 +26,7 @@ KEYS = {
     "--class-counts": (*COUNT_KEYS, "count", "counts", "proportion"),
     "--weights": ("weights", "weight"),
     "--groups": ("groups", "group"),
+    "--target-shares": ("shares", "share", "proportion", "count", "counts"),
 }
 CLASS_COLUMN = CLASS
 LISTS, JSON = ".txt", ".json"

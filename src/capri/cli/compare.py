@@ -13,6 +13,7 @@ from capri._checks import InputError
 from capri.cli import display, options
 from capri.cli.messages import spoken_warnings
 from capri.cli.progress import progress
+from capri.shares import target_shares
 from capri.study import METHODS, Split
 
 DEFAULT_METHODS = ("unadjusted", "la", "plain", "cap", "cap-pooled")
@@ -59,6 +60,9 @@ def compare(
         samples = given.read(scores)
         y, names, counts = samples.indices, samples.classes.names, samples.class_counts
         context = given.context(samples.classes)
+        said = given.shares(samples.classes)
+        default = "validation" if counts is None or counts.min() == 0 else "train"  # as `capri tune` has it
+        context["shares"] = target_shares(default if said is None else said, samples.classes, counts)
 
         def split(split_seed: int, goal: str) -> Split:
             known = {"train_counts": counts, "kind": "proba" if proba else "logits", "absent": given.absent, **context}

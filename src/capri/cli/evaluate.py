@@ -56,6 +56,7 @@ def evaluate(
         rule = None if policy is None else Policy.load(policy)
         samples = given.read(scores, None if rule is None else Classes.of(rule.classes))
         context = given.context(samples.classes)
+        context["target_shares"] = given.shares(samples.classes)
         context |= {"absent": given.absent, "class_counts": samples.class_counts, "class_names": samples.classes.names}
         if rule is not None and given.weights is None:
             context["weights"] = rule.attributes.get("weights")

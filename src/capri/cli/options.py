@@ -15,7 +15,7 @@ import typer
 
 from capri._checks import InputError
 from capri.classes import Classes
-from capri.cli.classes import class_context
+from capri.cli.classes import class_context, class_numbers
 from capri.cli.inputs import Samples, Source, read_samples
 from capri.constraints import Constraint, as_constraint
 from capri.errors import Absent
@@ -77,6 +77,14 @@ Groups: TypeAlias = Annotated[
         metavar="LIST|FILE", rich_help_panel=INPUT, help="Group of each class, for the objective `worst_group`."
     ),
 ]
+TargetShares: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="train|validation|LIST|FILE",
+        rich_help_panel=INPUT,
+        help="Class shares where the classifier will be used, for the plain error, F1 and costs.",
+    ),
+]
 Proba: TypeAlias = Annotated[
     bool, typer.Option("--proba", rich_help_panel=INPUT, help="The scores are probabilities, not logits.")
 ]
@@ -120,7 +128,16 @@ Pooling: TypeAlias = Annotated[
     typer.Option(
         metavar="auto|none|λ",
         rich_help_panel=TUNING,
-        help="May a class leave what its attributes say? As cross-validation finds, not at all, or by a penalty λ > 0.",
+        help="May a class leave what its attributes say? As its samples allow, not at all, or by a penalty λ > 0.",
+    ),
+]
+Borrow: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        metavar="N",
+        rich_help_panel=TUNING,
+        help="How many labels of a class the model's own calibrated opinion is worth; 0 goes by the labels alone.",
     ),
 ]
 Seed: TypeAlias = Annotated[int, typer.Option(min=0, rich_help_panel=TUNING, help="Seed; equal seeds, equal answers.")]
@@ -140,6 +157,7 @@ class Given:
     class_counts: ClassCounts = None
     weights: Weights = None
     groups: Groups = None
+    target_shares: TargetShares = None
     absent: AbsentClasses = "error"
 
     @property
@@ -158,6 +176,12 @@ class Given:
     def context(self, classes: Classes) -> dict[str, Any]:
         """Weights and groups, as objectives take them."""
         return class_context(self.weights, self.groups, classes)
+
+    def shares(self, classes: Classes) -> Any:
+        """Class shares of the world: a word or one number per class; None where nothing is said of them."""
+        if self.target_shares in (None, "train", "validation"):
+            return self.target_shares
+        return class_numbers(str(self.target_shares), "--target-shares", classes)
 
 
 NOTHING = Given()

@@ -76,6 +76,7 @@ def tune(
     output: Output = None,
     method: Method = "cap",
     pooling: options.Pooling = "auto",
+    borrow: options.Borrow = 20.0,
     constraint: options.Constraints = None,
     attributes: options.Attributes = "auto",
     class_attributes: options.AttributeFile = None,
@@ -89,7 +90,8 @@ def tune(
 
     Reads the scores that a model gives to **validation** samples (not those it was trained on) and their labels, finds
     the class offsets that lower the objective, and writes them as a policy: a small JSON file for `capri apply`,
-    `capri.Policy.load` or `capri fold`. Never worse than the unadjusted model on the samples given.
+    `capri.Policy.load` or `capri fold`. Where labels are few, the model's own calibrated probabilities help to tell
+    class errors; `--borrow 0` goes by the labels alone, and is then never worse on them than the unadjusted model.
     """
     if output is not None:
         check_output(output, [".json"])
@@ -98,6 +100,7 @@ def tune(
         "objective": options.read_objective(objective, **given.has),
         "constraints": options.read_constraints(constraint, **given.has),
         "pooling": options.read_pooling(pooling),
+        "borrow": borrow,
         "attributes": "auto" if attributes == "auto" else options.read_names(attributes),
         "method": method,
         "parameters": parameters,
@@ -107,7 +110,7 @@ def tune(
     }
     with spoken_warnings():
         samples = given.read(scores)
-        settings |= given.context(samples.classes)
+        settings |= given.context(samples.classes) | {"target_shares": given.shares(samples.classes)}
         extra = {} if class_attributes is None else class_table(class_attributes, samples.classes)
         adjuster = _fit(samples, settings, {**samples.attributes, **extra})
     if output is not None:
@@ -125,12 +128,11 @@ def check_method(name: str) -> None:
 
 def _fit(samples: Samples, settings: dict[str, Any], attributes: dict[str, NDArray[np.float64]]) -> LogitAdjuster:
     from capri.posthoc import LogitAdjuster
-    from capri.posthoc.pooling import FOLDS
+    from capri.posthoc.heldout import FOLDS
 
     labels = samples.require_labels()
     adjuster = LogitAdjuster(classes=samples.classes.labels, **settings)
-    folded = (adjuster.method, adjuster.pooling, adjuster.parameters) == ("cap", "auto", "l")
-    with progress(f"tuning {adjuster.objective}", FOLDS if folded else None) as advance:
+    with progress(f"tuning {adjuster.objective}", FOLDS) as advance:
         known = {"class_counts": samples.class_counts, "class_attributes": attributes}
         return adjuster.fit(samples.scores, labels, **known, on_progress=advance)
 
@@ -148,8 +150,8 @@ def _print(adjuster: LogitAdjuster, samples: Samples, output: Path | None) -> No
     out.print(f"tuned for {found.objective} with {adjuster.method}: {adjuster.reason_}\n", markup=False)
     out.print(display.objectives_table(found.before, found.after, found.objective))
     out.print(
-        f"Errors in %. {found.objective} improves by {display.percent(found.improvement)} points{_interval(found)}\n"
-        "on the samples that chose the adjustment; judge it on others: `capri evaluate --policy`, `capri compare`.\n",
+        f"Errors in %, on the samples that tuned, where {found.objective} falls by {display.percent(found.in_sample)} "
+        f"points.\n{_expected(found)}\n",
         markup=False,
     )
     rows = display.worst_first(_class_rows(adjuster, samples), SHOWN)
@@ -157,11 +159,15 @@ def _print(adjuster: LogitAdjuster, samples: Samples, output: Path | None) -> No
     out.print(f"Policy: {output}" if output else "No policy was written; give -o policy.json to keep it.", markup=False)
 
 
-def _interval(found: Validation) -> str:
-    if found.interval is None:
-        return ""
-    low, high = found.interval
-    return f" (90 % bootstrap interval {display.percent(low)} to {display.percent(high)})"
+def _expected(found: Validation) -> str:
+    """What to expect on other samples."""
+    if found.improvement is None or found.interval is None:
+        return "Judge it on other samples: `capri evaluate --policy`."
+    low, high = map(display.percent, found.interval)
+    return (
+        f"Expect {display.percent(found.improvement)} points on other samples (90 % interval {low} to {high}), judged "
+        "out of fold."
+    )
 
 
 def _print_json(adjuster: LogitAdjuster, samples: Samples, output: Path | None) -> None:
@@ -179,6 +185,7 @@ def _print_json(adjuster: LogitAdjuster, samples: Samples, output: Path | None) 
             "after": found.after,
             "improvement": found.improvement,
             "interval": found.interval,
+            "in_sample": found.in_sample,
             "classes": display.class_json(_class_rows(adjuster, samples), after=True),
         }
     )

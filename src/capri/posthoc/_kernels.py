@@ -221,60 +221,61 @@ def _envelope(scores: Array, i: int, order: Array, m: Array, l: Array, g: Array,
 
 
 @njit(cache=True, parallel=True)
-def envelope_sizes(scores: Array, order: Array, m: Array, l: Array, g: Array, sizes: Array) -> None:
-    """How many classes each sample is assigned to, over all t."""
-    for i in prange(scores.shape[0]):
-        top, since = np.empty(len(order), np.int64), np.empty(len(order))
-        sizes[i] = _envelope(scores, i, order, m, l, g, top, since)
-
-
-@njit(cache=True, parallel=True)
 def envelope_events(
-    scores: Array, order: Array, m: Array, l: Array, g: Array, starts: Array, times: Array, after: Array, first: Array
+    scores: Array, order: Array, m: Array, l: Array, g: Array, sizes: Array, first: Array, times: Array, after: Array
 ) -> None:
-    """Changes of the predicted class: sample i's events fill times and after (the class from then on) at starts[i]."""
+    """Classes that each sample is assigned to, over all t: how many (sizes), the first, and the changes from there.
+
+    Row i of times and after (the class from then on) holds sample i's first changes, as many as there are columns.
+    """
     for i in prange(scores.shape[0]):
         top, since = np.empty(len(order), np.int64), np.empty(len(order))
         size = _envelope(scores, i, order, m, l, g, top, since)
-        first[i] = top[0]
-        for j in range(1, size):
-            times[starts[i] + j - 1] = since[j]
-            after[starts[i] + j - 1] = top[j]
+        sizes[i], first[i] = size, top[0]
+        for j in range(1, min(size, times.shape[1] + 1)):
+            times[i, j - 1] = since[j]
+            after[i, j - 1] = top[j]
 
 
 @njit(cache=True)
-def sweep_confusion(
+def sweep_margins(
     slots: Array,
-    labels: Array,
     before: Array,
     after: Array,
+    lost: Array,
+    won: Array,
     weights: Array,
-    confusion: Array,
-    costs: Array,
+    prices: Array,
+    hits: Array,
+    rows: Array,
+    columns: Array,
     f1: Array,
     precision: Array,
     values: Array,
 ) -> None:
-    """Values (T + 1,) of a confusion form: event e moves weights[e] of class labels[e] from before[e] to after[e]."""
-    n_classes = len(confusion)
-    rows, columns = confusion.sum(axis=1), confusion.sum(axis=0)
-    level, nothing = (costs * confusion).sum(), ROUNDING * rows.sum()
-    for k in range(n_classes):
-        level += _scores(f1[k], precision[k], confusion[k, k], rows[k], columns[k], nothing)
+    """Adds to values (T + 1,) what F1, precision and prices make of each plateau.
+
+    Event e takes a sample of weight weights[e] from class before[e], which loses lost[e] of its hits, to class
+    after[e], which gains won[e], at the price prices[e]. hits, rows, columns: of the confusion matrix on the first
+    plateau.
+    """
+    level, nothing = 0.0, ROUNDING * rows.sum()
+    for k in range(len(hits)):
+        level += _scores(f1[k], precision[k], hits[k], rows[k], columns[k], nothing)
     event, n_events = 0, len(slots)
     for slot in range(len(values)):
-        values[slot] = level
+        values[slot] += level
         while event < n_events and slots[event] == slot:
-            i, a, b, w = labels[event], before[event], after[event], weights[event]
+            a, b, w = before[event], after[event], weights[event]
             for k in (a, b):
-                level -= _scores(f1[k], precision[k], confusion[k, k], rows[k], columns[k], nothing)
-            level += w * (costs[i, b] - costs[i, a])
-            confusion[i, a] -= w
-            confusion[i, b] += w
+                level -= _scores(f1[k], precision[k], hits[k], rows[k], columns[k], nothing)
+            hits[a] -= lost[event]
+            hits[b] += won[event]
             columns[a] -= w
             columns[b] += w
             for k in (a, b):
-                level += _scores(f1[k], precision[k], confusion[k, k], rows[k], columns[k], nothing)
+                level += _scores(f1[k], precision[k], hits[k], rows[k], columns[k], nothing)
+            level += prices[event]
             event += 1
 
 
@@ -335,43 +336,71 @@ SQUARINGS = 6
 TAYLOR = np.array([1 / factorial(n) for n in range(7)])
 
 
-@njit(cache=True, fastmath=_VECTOR_MATH | {"reassoc", "contract"}, error_model="numpy")
-def soft_errors(
-    scores: Array, y: Array, steps: Array, scale: Array, shift: Array, by_scale: Array, errors: Array, slopes: Array
-) -> None:  # pragma: no cover
-    """errors[c] += steps·(1 − p_c) of class c's samples, p = softmax(2^SQUARINGS·(scale∘scores − shift)).
+_SUMS = _VECTOR_MATH | {"reassoc", "contract"}
 
-    slopes[c] += their derivatives by the adjusted scores, or by_scale those by their multipliers. The exponential is
-    (e^h)^64, h ≥ −1/2, with e^h by its Taylor series: off by less than 1e-11 (in single precision, 1e-6), and unlike
-    `exp` made of nothing but vector instructions.
+
+@njit(cache=True, fastmath=_SUMS, error_model="numpy")
+def soft_decisions(scores: Array, scale: Array, shift: Array, p: Array) -> None:  # pragma: no cover
+    """p (N, K) = softmax(2^SQUARINGS·(scale∘scores − shift)).
+
+    The exponential is (e^h)^64, h ≥ −1/2, with e^h by its Taylor series: off by less than 1e-11 (in single precision,
+    1e-6), and unlike `exp` made of nothing but vector instructions.
     """
     n_classes = scores.shape[1]
     series = TAYLOR.astype(scores.dtype)
     zero, least = scores.dtype.type(0), scores.dtype.type(-0.5)
-    p = np.empty(n_classes, scores.dtype)
     for i in range(scores.shape[0]):
-        label, top, total = y[i], -scores.dtype.type(np.inf), zero
+        top, total = -scores.dtype.type(np.inf), zero
         for k in range(n_classes):
-            p[k] = scores[i, k] * scale[k] - shift[k]
-            top = p[k] if p[k] > top else top
+            z = scores[i, k] * scale[k] - shift[k]
+            p[i, k] = z
+            top = z if z > top else top
         for k in range(n_classes):
-            h = p[k] - top
+            h = p[i, k] - top
             h = h if h > least else least
             e = series[6]
             for n in range(5, -1, -1):
                 e = e * h + series[n]
             for _ in range(SQUARINGS):
                 e *= e
-            p[k] = e
+            p[i, k] = e
             total += e
-        weight = steps[i] * p[label] / total
-        errors[label] += steps[i] - weight
-        share = weight / total
-        if by_scale:
-            for k in range(n_classes):
-                slopes[label, k] += share * p[k] * scores[i, k]
-            slopes[label, label] -= weight * scores[i, label]
+        share = scores.dtype.type(1) / total
+        for k in range(n_classes):
+            p[i, k] *= share
+
+
+@njit(cache=True, fastmath=_SUMS, error_model="numpy")
+def soft_margins(p: Array, membership: Array, weight: Array, hits: Array, columns: Array) -> None:  # pragma: no cover
+    """hits_k += Σ_i M_ik p_ik and columns_k += Σ_i w_i p_ik: the soft confusion matrix's diagonal and column sums."""
+    for i in range(p.shape[0]):
+        w = weight[i]
+        for k in range(p.shape[1]):
+            hits[k] += membership[i, k] * p[i, k]
+            columns[k] += w * p[i, k]
+
+
+@njit(cache=True, fastmath=_SUMS, error_model="numpy")
+def soft_slopes(
+    p: Array, membership: Array, weight: Array, by_hits: Array, by_columns: Array, by: Array, slopes: Array
+) -> None:  # pragma: no cover
+    """slopes_k += Σ_i p_ik (v_ik − Σ_j p_ij v_ij) by_ik,  v_ik = M_ik by_hits_k + w_i by_columns_k.
+
+    The derivative, by the adjusted scores, of what has these derivatives by hits and columns. by: (N, K) or (1, 1),
+    what an adjusted score moves with: 1 for offsets, the scores for multipliers.
+    """
+    plain = by.shape[0] == 1
+    v = np.empty(p.shape[1])
+    for i in range(p.shape[0]):
+        w, mean = weight[i], 0.0
+        if w == 0.0:
+            continue
+        for k in range(p.shape[1]):
+            v[k] = membership[i, k] * by_hits[k] + w * by_columns[k]
+            mean += p[i, k] * v[k]
+        if plain:
+            for k in range(p.shape[1]):
+                slopes[k] += p[i, k] * (v[k] - mean)
         else:
-            for k in range(n_classes):
-                slopes[label, k] += share * p[k]
-            slopes[label, label] -= weight
+            for k in range(p.shape[1]):
+                slopes[k] += p[i, k] * (v[k] - mean) * by[i, k]

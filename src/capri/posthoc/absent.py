@@ -33,7 +33,9 @@ def among_present(problem: Problem) -> Problem:
     return problem.derived(
         scores=np.ascontiguousarray(problem.scores[np.ix_(rows, here)]),
         y=(np.cumsum(here) - 1)[problem.y[rows]],
-        weight=problem.weight[rows],
+        given=problem.given[rows],
+        shares=None if problem.shares is None else problem.shares[here],
+        beliefs=None if problem.beliefs is None else problem.beliefs[np.ix_(rows, here)],
         context=problem.context.present(),
         objective=_among(problem.objective_spec, problem.context),
         constraints=[replace(c, objective=_among(c.objective, problem.context)) for c in problem.constraints],

@@ -16,22 +16,28 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from capri._checks import InputError, InputWarning, Ints, check_counts, check_scores
 from capri._provenance import data_digest
-from capri.attributes import UNKNOWN_FREQUENCIES, Attributes, counts_in
+from capri.attributes import UNKNOWN_FREQUENCIES, Attributes, counts_in, frequency
 from capri.classes import Classes, all_columns, as_labels, column_names
 from capri.constraints import ConstraintLike, as_constraint
 from capri.dictionary import BASIS, BasisFunction, Scaling
 from capri.errors import Absent, softmax
 from capri.evidence import Evidence, gather, own_columns
-from capri.forms import Evaluator, Form
-from capri.objectives import Objective, ObjectiveLike
-from capri.policy import FLOOR, Policy, ScoreKind, to_logits
+from capri.forms import ClassContext, Evaluator, Form
+from capri.objectives import Objective, ObjectiveLike, as_objective
+from capri.policy import FLOOR, Policy, ScoreKind, Validation, to_logits
+from capri.posthoc.adjustment import Adjustment
+from capri.posthoc.calibration import exact_importance
+from capri.posthoc.heldout import TUNED, UNADJUSTED, Gain, gained, judge
 from capri.posthoc.methods import METHODS, Parameters, Pooling, Task, tune
 from capri.posthoc.problem import Problem
 from capri.posthoc.search import Found
 from capri.posthoc.trust import validate, warn_if_degenerate, warn_if_thin
+from capri.shares import TargetShares, target_shares
 
 #: The spread alone is best when all classes are equally bad: it is tuned under this constraint unless told otherwise.
 SPREAD_GUARD = "balanced <= baseline"
+BRIEF = 5  # how many times fewer draws tell a mean than an interval
+BORROW = 20.0  # labels that the model's own opinion is worth; reproduction/benchmarks/outofsample.py compares
 
 
 class FrequencyWarning(InputWarning):
@@ -59,7 +65,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
     parameters : {"l", "delta", "both"}, default "l"
         What "cap" tunes: offsets, multipliers (within 1/5 … 5, logits only), or both.
     pooling : "auto", None or a positive number, default "auto"
-        How far a class may deviate from what its attributes say: chosen by cross-validation, not at all, or with the
+        How far a class may deviate from what its attributes say: as its samples allow, not at all, or with the
         given penalty λ.
     constraints : sequence of "objective <= bound" or "quality >= bound", or None
         Such as "plain <= baseline + 0.01", "precision[3] >= 0.9". None means none, except that "sdev" alone is tuned
@@ -79,8 +85,16 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         Of the dictionary; see `capri.build_dictionary`.
     floor : float, default 1e-6
         The smallest probability.
+    borrow : float, default 20
+        How many labels of a class the model's own opinion, its calibrated probabilities, is worth. With few labels it
+        knows more of class errors than they do; with many, they outweigh it. 0 goes by the labels alone, and then
+        never ends worse on them than without tuning. Multipliers are always tuned on labels alone.
+    target_shares : {"train", "validation"} or per class, optional
+        The class shares where the classifier will be used, for what depends on them: the plain error, F1, costs, and
+        constraints on these. By default those of the training counts, where these are given and samples have no
+        weights of their own, else those of the validation samples.
     bootstrap : int, default 200
-        Resamples behind the interval of the improvement; 0 leaves it out.
+        Draws behind the improvement out of fold and its interval; 0 leaves both out, and with them the repeated tuning.
     random_state : int, default 0
         Seed of folds, resamples and random directions.
 
@@ -97,7 +111,8 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
     reason_ : str
         How the search ended.
     path_ : dict
-        Cross-validated objective of each pooling.
+        What to expect of each rung of the ladder on other samples: improvements out of fold by "τ = 1", "calibrated",
+        "LA, tuned" and "tuned". Empty with ``bootstrap=0``.
 
     References
     ----------
@@ -129,6 +144,8 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         "basis": ["array-like", Mapping],
         "scaling": [StrOptions({"whiten", "standardize", "raw"})],
         "floor": [Interval(Real, 0, 1, closed="neither")],
+        "borrow": [Interval(Real, 0, None, closed="left")],
+        "target_shares": [StrOptions({"train", "validation"}), "array-like", Mapping, None],
         "bootstrap": [Interval(Integral, 0, None, closed="left")],
         "random_state": [Interval(Integral, 0, None, closed="left")],
     }
@@ -151,6 +168,8 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         basis: Sequence[str] | Mapping[str, BasisFunction] = tuple(BASIS),
         scaling: Scaling = "whiten",
         floor: float = FLOOR,
+        borrow: float = BORROW,
+        target_shares: TargetShares = None,
         bootstrap: int = 200,
         random_state: int = 0,
     ) -> None:
@@ -168,6 +187,8 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         self.basis = basis
         self.scaling = scaling
         self.floor = floor
+        self.borrow = borrow
+        self.target_shares = target_shares
         self.bootstrap = bootstrap
         self.random_state = random_state
 
@@ -197,7 +218,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             Further attributes by name, one number per class each; "norm", "noise" and "diff" among them are those that
             capri knows by name.
         on_progress : callable
-            Called after each fold of cross-validation.
+            Called after each fold that is judged.
 
         Returns
         -------
@@ -211,7 +232,8 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         classes, scores, labels = self._align(X, y)
         counts = classes.align(class_counts, "class_counts")
         counts = None if counts is None else check_counts(counts, len(classes))
-        problem = self._pose(to_logits(scores, self.scores, self.floor), labels, classes, counts, sample_weight)
+        shares = self._shares(classes, counts, sample_weight)
+        problem = self._pose(to_logits(scores, self.scores, self.floor), labels, classes, counts, sample_weight, shares)
         warn_if_thin(problem)
         task = Task(
             problem,
@@ -221,12 +243,15 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             scaling=self.scaling,
             parameters=self.parameters,
             pooling=self.pooling,
+            borrow=self.borrow,
             seed=self.random_state,
-            on_progress=on_progress,
         )
         found = tune(task, self.method)
         warn_if_degenerate(problem, found.adjustment)
-        self._keep(task, found, classes, scores)
+        gains = self._judge(task, on_progress) if self.bootstrap else {}
+        validation = validate(problem, found.adjustment, feasible=found.worth.feasible, gain=gains.get(TUNED))
+        self.path_ = {rung: gain.mean for rung, gain in gains.items()}
+        self._keep(task, found, validation, classes, scores)
         if not self.validation_.feasible:
             warnings.warn(
                 "no adjustment meets the constraints "
@@ -234,6 +259,71 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
                 stacklevel=2,
             )
         return self
+
+    @classmethod
+    def from_counts(
+        cls,
+        class_counts: ArrayLike | Mapping[Any, float],
+        objective: ObjectiveLike = "balanced",
+        *,
+        scores: ScoreKind = "logits",
+        classes: Iterable[Any] | None = None,
+        weights: ArrayLike | Mapping[Any, float] | None = None,
+        floor: float = FLOOR,
+    ) -> Self:
+        """Without any validation set: the closed form l = log π − log c of a calibrated model, for Σ_k c_k Err_k.
+
+        For the balanced error that is logit adjustment with τ = 1. It takes the model's probabilities at their word;
+        margins of support vector machines and the like need validation samples, which tell their scale.
+
+        Parameters
+        ----------
+        class_counts : per class
+            Training samples: a list in the order of the columns, or a mapping or pandas Series by label.
+        objective : name, Objective or function
+            "balanced", "weighted", "plain", a sum of such, or `expected_cost` where confusing a class costs the same
+            whatever it is taken for. Other objectives need validation samples.
+        scores, classes, weights, floor
+            As in `LogitAdjuster`. By default classes are the labels of a mapping or Series, or numbered from 0.
+
+        Returns
+        -------
+        LogitAdjuster
+            Fitted, without `validation_`.
+
+        Examples
+        --------
+        >>> adjuster = LogitAdjuster.from_counts({"cat": 900, "dog": 90, "lynx": 10}, scores="proba")
+        >>> adjuster.predict([[0.9, 0.05, 0.05], [0.95, 0.04, 0.01]])
+        array(['lynx', 'cat'], dtype='<U4')
+        """
+        labels = _labels_of(class_counts) if classes is None else classes
+        names = Classes.of(labels)
+        counts = check_counts(names.align(class_counts, "class_counts"), len(names), name="class_counts")
+        known = ClassContext.of(counts, class_names=names.names, weights=names.align(weights, "weights"))
+        wanted = as_objective(objective)
+        c = exact_importance(wanted.on(known), known)
+        if c is None:
+            raise InputError(
+                f"objective {wanted.name!r} has no closed form; give validation scores to `fit`, or tune for "
+                "'balanced', 'weighted', or costs that depend on the true class alone."
+            )
+        adjuster = cls(objective, method="la", scores=scores, classes=classes, weights=weights, floor=floor)
+        found = Adjustment.offsets(np.log(frequency(counts)) - np.log(c)).centred()
+        adjuster.classes_, adjuster.n_features_in_ = names.labels, len(names)
+        adjuster.strategy_, adjuster.path_ = found.strategy(), {}
+        adjuster.reason_ = "closed form from class counts (τ = 1)"
+        adjuster.policy_ = Policy(
+            strategy=adjuster.strategy_,
+            objective=wanted.name,
+            classes=tuple(names.labels.tolist()),
+            scores=scores,
+            floor=floor,
+            method="la",
+            reason=adjuster.reason_,
+            attributes={"freq": frequency(counts).tolist()},
+        )
+        return adjuster
 
     # -- use ---------------------------------------------------------------------------------------------------------
 
@@ -298,6 +388,14 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             self.feature_names_in_ = np.array(classes.names if by_class else columns, dtype=object)
         return classes, arranged, encoded
 
+    def _shares(
+        self, classes: Classes, counts: NDArray[np.float64] | None, sample_weight: ArrayLike | None
+    ) -> NDArray[np.float64] | None:
+        """Class shares of the world; None for those of the validation samples."""
+        usable = counts is not None and counts.min() > 0 and sample_weight is None
+        default: TargetShares = "train" if usable else "validation"
+        return target_shares(default if self.target_shares is None else self.target_shares, classes, counts)
+
     def _pose(
         self,
         logits: NDArray[Any],
@@ -305,6 +403,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         classes: Classes,
         counts: NDArray[np.float64] | None,
         sample_weight: ArrayLike | None,
+        shares: NDArray[np.float64] | None,
     ) -> Problem:
         problem = Problem(
             logits,
@@ -312,6 +411,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             self.objective,
             constraints=self.constraints if self.constraints is not None else (),
             sample_weight=sample_weight,
+            shares=shares,
             absent=self.absent,
             class_names=classes.names,
             weights=classes.align(self.weights, "weights"),
@@ -319,7 +419,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             class_counts=counts,
         )
         if self.constraints is None and _is_spread(problem.objective):
-            problem.constraints = [as_constraint(SPREAD_GUARD)]
+            problem = problem.derived(constraints=[as_constraint(SPREAD_GUARD)])
         return problem
 
     def _evidence(
@@ -350,16 +450,28 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
     def _table(self, task: Task) -> Attributes | None:
         """The attributes that the method goes by, for the policy; weights are kept for whoever evaluates it."""
         if self.method == "cap":
-            return task.attributes(task.problem)
+            return task.attributes(task.informed.problem)
         named = [*(["freq"] if self.method != "plain" else []), *(["weights"] if self.weights is not None else [])]
         return gather(task.evidence, named, task.problem.context.class_names) if named else None
 
-    def _keep(self, task: Task, found: Found, classes: Classes, given: NDArray[Any]) -> None:
+    def _judge(self, task: Task, on_progress: Callable[[], None]) -> dict[str, Gain]:
+        """What each rung of the ladder gains out of fold."""
+        judged = judge(task, self.method, on_fold=on_progress)
+        if judged is None:
+            return {}
+        gains = {}
+        for rung in judged.decisions:
+            draws = self.bootstrap if rung == TUNED else 1 + self.bootstrap // BRIEF  # of the others the mean is enough
+            if rung != UNADJUSTED:
+                gains[rung] = gained(task.problem, judged, rung, draws=draws, seed=self.random_state)
+        return gains
+
+    def _keep(self, task: Task, found: Found, validation: Validation, classes: Classes, given: NDArray[Any]) -> None:
         """What `fit` leaves behind."""
         problem, table = task.problem, self._table(task)
         self.strategy_ = found.adjustment.strategy()
-        self.reason_, self.path_ = found.reason, dict(found.path)
-        self.validation_ = validate(problem, found.adjustment, resamples=self.bootstrap, seed=self.random_state)
+        self.reason_ = found.reason
+        self.validation_ = validation
         self.policy_ = Policy(
             strategy=self.strategy_,
             objective=problem.objective_spec.name,
@@ -373,9 +485,23 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             dictionary={"basis": list(self.basis), "scaling": self.scaling} if self.method == "cap" else {},
             weights={name: w.tolist() for name, w in found.weights.items()},
             validation=self.validation_,
-            data={"digest": data_digest(given, problem.y), "n_samples": problem.n_samples},
+            data={
+                "digest": data_digest(given, problem.y),
+                "n_samples": problem.n_samples,
+                "target_shares": (problem.totals / problem.totals.sum()).tolist(),
+                "borrow": self.borrow,
+                "path": self.path_,
+            },
             seed=self.random_state,
         )
+
+
+def _labels_of(class_counts: Any) -> Iterable[Any]:
+    """The labels that counts carry, or numbers from 0."""
+    if isinstance(class_counts, Mapping):
+        return list(class_counts)
+    named = hasattr(class_counts, "to_numpy")  # a pandas Series, unlike a list, has labels for an index
+    return list(class_counts.index) if named else range(len(class_counts))
 
 
 def _is_spread(objective: Evaluator) -> bool:

@@ -41,15 +41,16 @@ from capri.errors import Absent
 from capri.evaluation import STANDARD, evaluate
 from capri.objectives import ObjectiveLike, as_objective
 from capri.policy import FLOOR
-from capri.posthoc.adjuster import LogitAdjuster
+from capri.posthoc.adjuster import BORROW, LogitAdjuster
+from capri.posthoc.heldout import FOLDS
 from capri.posthoc.methods import Parameters, Pooling
-from capri.posthoc.pooling import FOLDS
 from capri.sampling import stratified_folds
+from capri.shares import TargetShares
 
 #: What the wrapper hands on to the adjuster as it is.
 TUNING = (
     "objective", "method", "attributes", "parameters", "pooling", "constraints", "weights", "groups", "absent", "basis",
-    "scaling", "floor", "bootstrap",
+    "scaling", "floor", "borrow", "target_shares", "bootstrap",
 )  # fmt: skip
 
 
@@ -67,7 +68,9 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
     ----------
     estimator : classifier
         With `predict_proba` or `decision_function`.
-    objective, method, attributes, parameters, pooling, constraints, weights, groups, basis, scaling, floor, bootstrap
+    objective, method, attributes, parameters, pooling, constraints, weights, groups, basis, scaling, floor, borrow
+        As in `LogitAdjuster`.
+    target_shares, bootstrap
         As in `LogitAdjuster`.
     absent : {"error", "ignore"}, default "ignore"
         As in `LogitAdjuster`; classes can be absent where `cv` judges only some of the samples.
@@ -137,6 +140,8 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         basis: Sequence[str] | Mapping[str, BasisFunction] = tuple(BASIS),
         scaling: Scaling = "whiten",
         floor: float = FLOOR,
+        borrow: float = BORROW,
+        target_shares: TargetShares = None,
         bootstrap: int = 200,
         response_method: Literal["auto", "predict_proba", "decision_function"] = "auto",
         cv: Any = 5,
@@ -158,6 +163,8 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         self.basis = basis
         self.scaling = scaling
         self.floor = floor
+        self.borrow = borrow
+        self.target_shares = target_shares
         self.bootstrap = bootstrap
         self.response_method = response_method
         self.cv = cv
@@ -361,7 +368,7 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
             fitting, judging = (None if weight is None else weight[part] for part in (rest, held))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                adjuster = self._adjuster(kind).fit(scores[rest], y[rest], fitting, **known)
+                adjuster = self._adjuster(kind).set_params(bootstrap=0).fit(scores[rest], y[rest], fitting, **known)
                 for when, values in (("before", scores[held]), ("after", adjuster.transform(scores[held]))):
                     figures = evaluate(
                         y[held],

@@ -2,7 +2,7 @@
 
 Along  m + t h,  l + t g  each sample is right on one open interval of t (`right_intervals`), so the class errors are
 step functions of t with at most 2N steps, known exactly after one pass over the scores and one sort. Objectives on the
-confusion matrix need the predicted class: the upper envelope of each sample's K lines (offsets only).
+confusion matrix, and soft labels, need the predicted class: the upper envelope of each sample's K lines (offsets only).
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from capri.forms import ConfusionEvaluator, ConfusionForm, ErrorFunction, Form, 
 from capri.objectives import ObjectiveLike
 from capri.posthoc import _kernels
 from capri.posthoc.adjustment import Adjustment, Direction, Vector
-from capri.posthoc.problem import TOLERANCE, Problem, Worth, check_direction, tally, tally_confusion
+from capri.posthoc.problem import TOLERANCE, Problem, Worth, check_direction, tally
 
 Interval: TypeAlias = tuple[float, float]
 EVERYWHERE: Interval = (-np.inf, np.inf)
+CHANGES = 16  # of a sample's decision along a line that are made room for at first
 RESOLUTION = 1e-9  # plateaus narrower than this share of t are rounding and hold no point that argmax sees
 
 
@@ -41,10 +42,12 @@ class Line(NamedTuple):
 
 def trace(problem: Problem, start: Adjustment, direction: Direction) -> Line:
     """Objective and violations along m + t h, l + t g, where (m, l) is the start and (h, g) the direction."""
-    if problem.on_confusion:
+    if problem.on_confusion or problem.beliefs is not None:
         if direction.h.any():
-            raise InputError("objectives on the confusion matrix are searched along offsets only; leave Δ alone.")
-        breakpoints, values = _trace_confusions(problem, start, direction.g)
+            raise InputError(
+                "objectives on the confusion matrix, and soft labels, are searched along offsets only; leave Δ alone."
+            )
+        breakpoints, values = _trace_decisions(problem, start, direction.g)
     else:
         breakpoints, values = _trace_errors(problem, start, direction)
     violations = np.zeros(values.shape[1])
@@ -124,73 +127,101 @@ def stack_forms(forms: Sequence[Form]) -> tuple[NDArray[Any], ...]:
     )
 
 
-def _trace_confusions(problem: Problem, start: Adjustment, g: Vector) -> tuple[Vector, NDArray[np.float64]]:
-    order = np.lexsort((np.arange(len(g)), -g))
-    sizes = np.empty(problem.n_samples, np.int64)
-    with _kernels.threads_for(problem.scores):
-        _kernels.envelope_sizes(problem.scores, order, *start, g, sizes)
-        starts = np.concatenate([[0], np.cumsum(sizes - 1)])
-        times, after = np.empty(starts[-1]), np.empty(starts[-1], np.int64)
-        first = np.empty(problem.n_samples, np.int64)
-        _kernels.envelope_events(problem.scores, order, *start, g, starts, times, after, first)
-    samples = np.repeat(np.arange(problem.n_samples), sizes - 1)
-    before = np.concatenate([[0], after[:-1]])[: len(after)]
-    before[starts[:-1][sizes > 1]] = first[sizes > 1]
+def _trace_decisions(problem: Problem, start: Adjustment, g: Vector) -> tuple[Vector, NDArray[np.float64]]:
+    order, n = np.lexsort((np.arange(len(g)), -g)), problem.n_samples
+    sizes, first, room = np.empty(n, np.int64), np.empty(n, np.int64), min(CHANGES, problem.n_classes)
+    while True:
+        table, classes = np.empty((n, room)), np.empty((n, room), np.int64)
+        with _kernels.threads_for(problem.scores):
+            _kernels.envelope_events(problem.scores, order, *start, g, sizes, first, table, classes)
+        if (most := int(sizes.max()) - 1) <= room:
+            break
+        room = most
+    filled = np.arange(room) < sizes[:, None] - 1
+    samples, times, after = np.nonzero(filled)[0], table[filled], classes[filled]
+    before = np.column_stack([first, classes])[:, :-1][filled]
     by_time = np.argsort(times, kind="stable")  # a sample's own changes keep their order
     breakpoints, slots = _distinct(times[by_time])
     samples, before, after = samples[by_time], before[by_time], after[by_time]
-    return breakpoints, _confusion_values(problem, slots, samples, before, after, first, len(breakpoints) + 1)
+    return breakpoints, _decision_values(problem, Changes(slots, samples, before, after), first, len(breakpoints) + 1)
 
 
-def _confusion_values(
-    problem: Problem,
-    slots: NDArray[np.int64],
-    samples: NDArray[np.int64],
-    before: NDArray[np.int64],
-    after: NDArray[np.int64],
-    first: NDArray[np.int64],
-    n_plateaus: int,
+class Changes(NamedTuple):
+    """Decisions that change along a line, in order: at which breakpoint, of which sample, from and to which class."""
+
+    slots: NDArray[np.int64]
+    samples: NDArray[np.int64]
+    before: NDArray[np.int64]
+    after: NDArray[np.int64]
+
+
+def _decision_values(
+    problem: Problem, changes: Changes, first: NDArray[np.int64], n_plateaus: int
 ) -> NDArray[np.float64]:
-    labels, weights = problem.y[samples], problem.weight[samples]
-    confusion = tally_confusion(problem.y, first, problem.weight, problem.n_classes)
-    turns = (before == labels).astype(np.float64) - (after == labels)  # +1: becomes wrong, −1: becomes right
-    moved = turns != 0
-    errors = tally(problem.y, problem.steps * (first != problem.y), problem.n_classes)
+    """Values (n_evaluators, n_plateaus) of all evaluators, by the mass that each change takes and brings."""
+    slots, samples, before, after = changes
+    lost, won = problem.mass(samples, before), problem.mass(samples, after)
+    totals = np.where(problem.totals > 0, problem.totals, 1.0)
+    classes = np.column_stack([before, after]).ravel()
+    steps = np.column_stack([lost / totals[before], -won / totals[after]]).ravel()
+    moved = (steps != 0) & problem.present[classes]
     values = _error_values(
-        problem, slots[moved], labels[moved], (turns * problem.steps[samples])[moved], errors, n_plateaus
+        problem, np.repeat(slots, 2)[moved], classes[moved], steps[moved], problem.errors_of(first), n_plateaus
     )
+    if not problem.on_confusion:
+        return values
+    confusion = problem.confusion_of(first)
     for f, evaluator in enumerate(problem.evaluators):
         if isinstance(evaluator, ConfusionForm):
-            form = evaluator.costs, evaluator.f1, evaluator.precision
-            _kernels.sweep_confusion(slots, labels, before, after, weights, confusion.copy(), *form, values[f])
-            values[f] += evaluator.constant
+            prices = _prices(problem, changes, evaluator.costs)
+            values[f] = evaluator.constant + float((evaluator.costs * confusion).sum())
+            form = prices, *_margins(confusion), evaluator.f1, evaluator.precision
+            _kernels.sweep_margins(slots, before, after, lost, won, problem.weight[samples], *form, values[f])
         elif isinstance(evaluator, MarginFunction):
-            lost, won, sums = weights * (before == labels), weights * (after == labels), np.empty((3, n_plateaus))
-            margins = np.diag(confusion).copy(), confusion.sum(axis=1), confusion.sum(axis=0)
-            _kernels.sweep_moments(slots, before, after, lost, won, weights, *margins, sums)
-            values[f] = evaluator.of_sums(sums, problem.totals)
+            sums, weights = np.empty((3, n_plateaus)), problem.weight[samples]
+            _kernels.sweep_moments(slots, before, after, lost, won, weights, *_margins(confusion), sums)
+            values[f] = evaluator.of_sums(sums, confusion.sum(axis=1))
         elif isinstance(evaluator, ConfusionEvaluator):
-            values[f] = _call_on_confusions(evaluator, slots, labels, before, after, weights, confusion, n_plateaus)
+            values[f] = _call_on_confusions(evaluator, problem, changes, confusion, n_plateaus)
     return values
+
+
+def _margins(confusion: NDArray[np.float64]) -> tuple[Vector, Vector, Vector]:
+    """Diagonal, row and column sums."""
+    return np.diag(confusion).copy(), confusion.sum(axis=1), confusion.sum(axis=0)
+
+
+def _prices(problem: Problem, changes: Changes, costs: NDArray[np.float64]) -> Vector:
+    """What each change adds to Σ_ij costs_ij M_ij."""
+    _, samples, before, after = changes
+    if not costs.any():
+        return np.zeros(len(samples))
+    if problem.beliefs is None:
+        labels = problem.y[samples]
+        return np.asarray(problem.weight[samples] * (costs[labels, after] - costs[labels, before]))
+    charged = problem.beliefs @ costs
+    return np.asarray(charged[samples, after] - charged[samples, before])
 
 
 def _call_on_confusions(
     evaluator: Callable[[NDArray[np.float64]], float],
-    slots: NDArray[np.int64],
-    labels: NDArray[np.int64],
-    before: NDArray[np.int64],
-    after: NDArray[np.int64],
-    weights: Vector,
+    problem: Problem,
+    changes: Changes,
     confusion: NDArray[np.float64],
     n_plateaus: int,
 ) -> Vector:
+    slots, samples, before, after = changes
     edges = np.searchsorted(slots, np.arange(n_plateaus + 1), side="left")
     confusion, values = confusion.copy(), np.empty(n_plateaus)
     for plateau in range(n_plateaus):
         values[plateau] = evaluator(confusion.copy())
-        events = slice(edges[plateau], edges[plateau + 1])
-        np.subtract.at(confusion, (labels[events], before[events]), weights[events])
-        np.add.at(confusion, (labels[events], after[events]), weights[events])
+        for e in range(edges[plateau], edges[plateau + 1]):
+            if problem.beliefs is None:
+                rows, mass = problem.y[samples[e]], problem.weight[samples[e]]
+            else:
+                rows, mass = slice(None), problem.beliefs[samples[e]]
+            confusion[rows, before[e]] -= mass
+            confusion[rows, after[e]] += mass
     return values
 
 

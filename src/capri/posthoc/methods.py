@@ -1,6 +1,6 @@
 """Methods: ways to choose an adjustment (Δ, l), all configurations of one evaluator.
 
-cap    l = D w, a map of class attributes; with pooling each class may deviate from it
+cap    l = D w, a map of class attributes; with pooling classes may deviate from it, around the calibrated answer
 plain  one free offset (or multiplier, or both) per class (the identity as attributes)
 la     l = τ log π, one number (logit adjustment, tuned)
 cdt    Δ = (π_max / π)^γ, one number (class-dependent temperatures)
@@ -10,10 +10,12 @@ vs     both of these, two numbers (vector scaling)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from capri._checks import InputError
 from capri.attributes import Attributes, frequency
@@ -21,7 +23,8 @@ from capri.dictionary import BASIS, BasisFunction, Dictionary, Scaling, build_di
 from capri.evidence import Evidence, gather
 from capri.posthoc.absent import among_present, extend
 from capri.posthoc.adjustment import Adjustment, Vector
-from capri.posthoc.pooling import Prior, best_on_the_way, make_feasible, pool, pool_automatically
+from capri.posthoc.calibration import Calibration, calibrate, importance, soft_labels
+from capri.posthoc.pooling import Prior, best_on_the_way, default_strength, make_feasible, pool
 from capri.posthoc.problem import Problem
 from capri.posthoc.search import MULTIPLIER_LIMIT, Found, Space, exact_search
 from capri.posthoc.smooth import minimise_offsets
@@ -37,7 +40,8 @@ START_ITERATIONS = 15  # of the smooth search that only finds where the exact on
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What a method works on. evidence: what is known of the classes without the scores; wanted: which attributes."""
+    """What a method works on. evidence: what is known of the classes without the scores; wanted: which attributes;
+    borrow: how many labels of a class the model's own opinion is worth."""
 
     problem: Problem
     evidence: Evidence
@@ -46,12 +50,35 @@ class Task:
     scaling: Scaling = "whiten"
     parameters: Parameters = "l"
     pooling: Pooling = "auto"
+    borrow: float = 0.0
     seed: int = 0
-    on_progress: Callable[[], None] = field(default=lambda: None)
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """What the model believes, by the labels; of the classes that have samples."""
+        if not self.problem.present.all():
+            return self.among_present().calibration
+        counts = self.evidence.class_counts
+        return calibrate(self.problem, None if counts is None else np.asarray(counts, dtype=np.float64))
+
+    @cached_property
+    def informed(self) -> Task:
+        """The same task with soft labels, where the model's opinion may be borrowed and lines of offsets are enough."""
+        if not self.borrow or self.parameters != "l" or self.problem.beliefs is not None:
+            return self
+        here = self.problem.present
+        among = self.problem if here.all() else among_present(self.problem)
+        beliefs = np.zeros(self.problem.scores.shape, self.problem.scores.dtype)
+        beliefs[np.ix_(here[self.problem.y], here)] = soft_labels(among, self.calibration, self.borrow)
+        task = replace(self, problem=self.problem.believing(beliefs))
+        task.__dict__["calibration"] = self.calibration  # labels and scores are the same
+        return task
 
     def attributes(self, problem: Problem) -> Attributes | None:
         """The attribute table, difficulty measured on these samples; None where nothing is known of the classes."""
-        measured = replace(self.evidence, errors=problem.errors(problem.neutral), n_samples=problem.totals)
+        errors, labels = problem.errors(problem.neutral), np.bincount(problem.y, minlength=problem.n_classes)
+        labels = np.where(problem.present, labels, 0)
+        measured = replace(self.evidence, errors=errors, n_samples=labels)
         return gather(measured, self.wanted, problem.context.class_names)
 
     def dictionary(self, problem: Problem) -> Dictionary:
@@ -61,10 +88,10 @@ class Task:
             return Dictionary(np.zeros((problem.n_classes, 0)), (), self.scaling, np.zeros(0), np.zeros((0, 0)))
         return build_dictionary(table, self.basis, scaling=self.scaling)
 
-    def prior(self, problem: Problem) -> Prior:
-        """The prior that D makes, with the line of logit adjustment where frequencies are known and wanted."""
-        wanted = self.wanted == "auto" or "freq" in self.wanted
-        return Prior(self.dictionary(problem).values, self.line if wanted else None)
+    def prior(self) -> Prior:
+        """The calibrated answer to the objective, and the directions of D."""
+        known = self.calibration
+        return Prior(self.dictionary(self.problem).values, known.offsets(importance(self.problem)), known.scale)
 
     def among_present(self) -> Task:
         """The same task of the classes that have samples."""
@@ -77,6 +104,13 @@ class Task:
         return None if counts is None else np.log(frequency(counts))
 
     @property
+    def usable_line(self) -> Vector | None:
+        """The same, or None where it is not wanted or a class never occurred."""
+        counts = self.evidence.class_counts
+        wanted = self.wanted == "auto" or "freq" in self.wanted
+        return self.line if wanted and counts is not None and np.asarray(counts).min() > 0 else None
+
+    @property
     def log_frequency(self) -> Vector:
         """log π, for methods that need it."""
         if self.line is None:
@@ -87,15 +121,20 @@ class Task:
 
 
 def tune(task: Task, method: str = "cap") -> Found:
-    """What the method finds, with offsets of mean 0, or no adjustment at all where that is no worse on validation."""
+    """What the method finds, with offsets of mean 0, or no adjustment at all where that is no worse.
+
+    Worth is told by the soft labels where the model's opinion is borrowed, by the labels where it is not, and with the
+    penalty where classes are pooled.
+    """
     if method not in METHODS:
         raise InputError(f"method is {method!r}; it must be one of {', '.join(METHODS)}.")
+    task = task.informed if method in BORROWING else task
     problem, choose = task.problem, METHODS[method]
     found = choose(task) if problem.present.all() else _from_present(task, choose)
     adjustment = found.adjustment.centred()
     found = replace(found, adjustment=adjustment, worth=problem.worth(adjustment))
     unadjusted = problem.worth(problem.neutral)
-    if found.worth.better_than(unadjusted):
+    if found.settled or found.worth.better_than(unadjusted):
         return found
     reason = f"nothing found beats the unadjusted scores ({found.reason})"
     return Found(problem.neutral, unadjusted, reason, found.lines)
@@ -117,34 +156,29 @@ def _from_present(task: Task, choose: Callable[[Task], Found]) -> Found:
 
 
 def _cap(task: Task) -> Found:
-    problem = task.problem  # two classes have one offset, which nothing but the prior's line can move: no pooling
-    if task.parameters == "l" and task.pooling is not None and problem.n_classes > 2 and not problem.on_confusion:
-        return _cap_pooled(task)
-    prior = task.prior(problem)
+    if task.parameters == "l" and task.pooling is not None:
+        strength = default_strength(task.problem) if task.pooling == "auto" else _strength(task.pooling)
+        return pool(task.problem, task.prior(), task.usable_line, strength)
+    problem, columns = task.problem, task.dictionary(task.problem).values
     space = Space.of(
-        prior.columns if task.parameters in ("l", "both") else None,
-        prior.columns if task.parameters in ("delta", "both") else None,
+        columns if task.parameters in ("l", "both") else None,
+        columns if task.parameters in ("delta", "both") else None,
     )
-    start = _start(task, prior, space)
+    start = _start(task, columns, space)
     return exact_search(problem, space, [start], max_rounds=METHOD_ROUNDS, seed=task.seed)
 
 
-def _start(task: Task, prior: Prior, space: Space) -> Vector:
+def _start(task: Task, columns: NDArray[np.float64], space: Space) -> Vector:
     """Where offsets may move, the tuned line of logit adjustment, or the smooth answer if frequencies are unknown."""
     start, m = np.zeros(space.size), space.offsets.shape[1]
     if m == 0:
         return start
-    if prior.line is not None:
-        start[:m] = prior.nearest(_on_line(task, prior.line).adjustment.l)
+    if task.usable_line is not None:
+        l = _on_line(task, task.usable_line).adjustment.l
+        start[:m] = np.linalg.lstsq(columns, l - l.mean(), rcond=None)[0]
     else:
-        start[:m] = minimise_offsets(task.problem, prior.columns, start[:m], max_iterations=START_ITERATIONS)
+        start[:m] = minimise_offsets(task.problem, columns, start[:m], max_iterations=START_ITERATIONS)
     return start
-
-
-def _cap_pooled(task: Task) -> Found:
-    if task.pooling == "auto":
-        return pool_automatically(task.problem, task.prior, seed=task.seed, on_fold=task.on_progress)
-    return pool(task.problem, task.prior(task.problem), _strength(task.pooling))
 
 
 def _strength(pooling: object) -> float:
@@ -154,16 +188,30 @@ def _strength(pooling: object) -> float:
 
 
 def _plain(task: Task) -> Found:
+    """One free number per class, never worse than what it contains: logit adjustment, the map and pooling."""
     problem, none = task.problem, np.zeros(task.problem.n_classes)
     free = np.eye(problem.n_classes)
     if task.parameters == "delta":
         return exact_search(problem, Space.of(None, free), [none], max_rounds=FREE_ROUNDS, seed=task.seed)
-    l = minimise_offsets(problem, free, none, max_iterations=FREE_ITERATIONS)
     if task.parameters == "both":
-        start = np.append(l, none)
-        return exact_search(problem, Space.of(free, free), [start], max_rounds=FREE_ROUNDS, seed=task.seed)
-    found = make_feasible(problem, problem.neutral, Adjustment.offsets(l))
-    return Found(found, problem.worth(found), "smooth search of one offset per class", weights={"l": found.l})
+        both = np.append(minimise_offsets(problem, free, none, max_iterations=FREE_ITERATIONS), none)
+        return exact_search(problem, Space.of(free, free), [both], max_rounds=FREE_ROUNDS, seed=task.seed)
+    contained = [problem.neutral, *(found.adjustment for found in _contained(task))]
+    freed = []
+    for start in contained:
+        l = minimise_offsets(problem, free, start.l, max_iterations=FREE_ITERATIONS)
+        freed.append(make_feasible(problem, start, Adjustment.offsets(l)))
+    worth, best = min(((problem.worth(a), i) for i, a in enumerate([*contained, *freed])), key=lambda pair: pair)
+    found = [*contained, *freed][best]
+    return Found(found, worth, "smooth search of one offset per class", weights={"l": found.l})
+
+
+def _contained(task: Task) -> list[Found]:
+    """What other methods find that one free offset per class contains."""
+    if task.usable_line is None and task.evidence.class_counts is not None:
+        return []  # a class that never occurred has no frequency to go by
+    lines = [] if task.usable_line is None else [_on_line(task, task.usable_line)]
+    return [*lines, _cap(replace(task, pooling=None)), _cap(replace(task, pooling="auto"))]
 
 
 def _on_line(task: Task, direction: Vector) -> Found:
@@ -199,4 +247,5 @@ def _vs(task: Task) -> Found:
     return best
 
 
+BORROWING = ("cap", "plain", "la")  # methods of offsets, which soft labels serve
 METHODS: dict[str, Callable[[Task], Found]] = {"cap": _cap, "plain": _plain, "la": _la, "cdt": _cdt, "vs": _vs}

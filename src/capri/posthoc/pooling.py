@@ -1,77 +1,163 @@
 """Partial pooling: a prior in the true sense.
 
-    l = D w + r,    minimise  R(l) + λ·mean((r / margin)²),     r = (I − P) l,  P the projection on span(1, D).
+    l = l₀ + D w + r,    minimise  R(l) + mean(λ₀ (a (l − l₀))² + λ (a r)²),     r = (I − P)(l − l₀),
 
-λ → ∞ is the class-attribute prior alone, λ → 0 one free offset per class. How much a class may deviate depends on how
-much is known of it: λ₀ = 20 / (samples per class) is the default. Stratified cross-validation on the validation set may
-overrule it, on evidence of one standard error, with a stronger or weaker pooling, the prior alone, or a single line
-(logit adjustment). Each sample is judged by a fit that has not seen it, and the objective is taken once, on the class
-errors of all judgements together: a rank or a spread of one fold's few samples would mean nothing.
+P the projection on span(1, D). l₀ is the answer of the calibrated model (`capri.posthoc.calibration`), which needs no
+tuning on the objective; a is its scale, so that deviations are counted in nats. Classes deviate from l₀ together, by
+what their attributes say, at little cost (λ₀), and each by itself at a greater one (λ). Both fall with the number of
+validation samples: with few, the answer is the calibrated one; with many, every class has its own offset.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capri.posthoc.adjustment import Adjustment, Vector
+from capri.forms import ErrorFunction, Form
+from capri.posthoc.adjustment import Adjustment, Direction, Vector
+from capri.posthoc.calibration import labels_per_class
 from capri.posthoc.line import choose, settle, trace
-from capri.posthoc.problem import Problem, tally
+from capri.posthoc.problem import Problem, Worth
 from capri.posthoc.search import Found, Space, exact_search
-from capri.posthoc.smooth import median_margin, minimise_offsets
-from capri.sampling import stratified_folds
+from capri.posthoc.smooth import minimise_offsets
 
-UNIT = 20.0  # λ₀ times samples per class; reproduction/benchmarks/heldout.py compares
-FACTORS = (4.0, 1.0, 0.25)
-FOLDS = 5
-RESAMPLES = 50
-PRIOR_ROUNDS = 4  # of the exact search for the prior alone
+UNIT = 20.0  # λ times samples per class; reproduction/benchmarks/outofsample.py compares
+SHARED = 1 / 40  # λ₀ / λ
+FEW = 20  # classes, each of which the exact lines at the end can take by itself
+CARE = 2.0  # times the penalty where lines are exact: steps of the objective fit the noise of the sample
+CAUTION = 1.0  # standard errors by which limits are lowered
+OPINION = 15.0  # labels of a class that the model's opinion is worth where limits are concerned
 
 
 def default_strength(problem: Problem) -> float:
-    """λ₀: the fewer samples speak for a class, the closer it stays to the prior."""
-    return UNIT * float(problem.present.sum() / (problem.weight > 0).sum())
+    """λ: the fewer samples speak for a class, the closer it stays to the prior."""
+    return UNIT * float(problem.present.sum() / np.count_nonzero(problem.given))
 
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """What is known before tuning: the columns of D, and the line of logit adjustment where frequencies are known."""
+    """What is known before tuning: l₀, the scale a of deviations from it, and the columns of D."""
 
     columns: NDArray[np.float64]
-    line: Vector | None = None
+    centre: Vector
+    scale: float
 
-    def residual_maker(self) -> NDArray[np.float64]:
-        """I − P: what D and a common shift cannot express."""
-        basis = np.column_stack([np.ones(len(self.columns)), self.columns])
-        return np.eye(len(basis)) - basis @ np.linalg.pinv(basis)
-
-    def nearest(self, l: Vector) -> Vector:
-        """w with D w nearest to these offsets, of mean 0."""
-        return np.asarray(np.linalg.lstsq(self.columns, l - l.mean(), rcond=None)[0])
-
-    def weights(self, l: Vector) -> dict[str, Vector]:
-        """w and r of l = D w + r, up to a common shift."""
-        basis = np.column_stack([np.ones(len(self.columns)), self.columns])
-        w = np.linalg.lstsq(basis, l, rcond=None)[0]
-        return {"l": w[1:], "residual": l - basis @ w}
+    def penalty(self, strength: float) -> NDArray[np.float64]:
+        """The matrix A with ‖A (l − l₀)‖² the penalty above; common shifts cost nothing."""
+        k = len(self.centre)
+        common = np.eye(k) - 1 / k
+        basis = np.column_stack([np.ones(k), self.columns])
+        own = np.eye(k) - basis @ np.linalg.pinv(basis)
+        return np.vstack([np.sqrt(SHARED) * common, own]) * (np.sqrt(strength / k) * self.scale)
 
 
-def path(problem: Problem, prior: Prior, strength: float, seed: int = 0) -> Iterator[tuple[str, Adjustment]]:
-    """Every candidate, from the most to the least constrained, each started from the one before."""
-    w = np.zeros(prior.columns.shape[1])
-    if prior.line is not None:
-        line = exact_search(problem, Space.of(prior.line[:, None]), seed=seed).adjustment
-        yield "line", line
-        w = prior.nearest(line.l)
-    safe = exact_search(problem, Space.of(prior.columns), [w], max_rounds=PRIOR_ROUNDS, seed=seed).adjustment
-    yield "prior", safe
-    l = prior.columns @ minimise_offsets(problem, prior.columns, w)
-    for factor in FACTORS:
-        l = pooled(problem, prior, factor * strength, l)
-        yield f"{factor:g} λ₀", make_feasible(problem, safe, Adjustment.offsets(l))
+def weights(columns: NDArray[np.float64], l: Vector) -> dict[str, Vector]:
+    """w and r of l = D w + r, up to a common shift."""
+    basis = np.column_stack([np.ones(len(columns)), columns])
+    w = np.linalg.lstsq(basis, l, rcond=None)[0]
+    return {"l": w[1:], "residual": l - basis @ w}
+
+
+def pool(problem: Problem, prior: Prior, line: Vector | None, strength: float) -> Found:
+    """The offsets of a given λ, within the constraints; by soft labels never worse than none, the penalty included.
+
+    A limit that holds on these samples holds on others with even odds. So where the model's opinion counts, limits are
+    lowered by about a standard error of what is limited, as far as the unadjusted scores can keep them.
+    """
+    penalty = prior.penalty(strength)
+    found = _pool(Penalised(problem, penalty, prior.centre), prior, line)
+    if problem.constraints and problem.beliefs is not None:
+        caution = [CAUTION * e for e in limit_errors(problem, found)]
+        if max(caution) > 0:
+            strict = problem.derived(beliefs=problem.beliefs, caution=caution)
+            found = _pool(Penalised(strict, penalty, prior.centre), prior, line)
+    reason = f"pooled around the calibrated answer (T = {1 / prior.scale:.3g}, λ = {strength:.3g})"
+    judge, settled = Penalised(problem, penalty, prior.centre), problem.beliefs is not None
+    if settled and judge.worth(problem.neutral.l).better_than(judge.worth(found.l)):
+        reason = f"nothing found beats the unadjusted scores ({reason})"
+        return Found(problem.neutral, problem.worth(problem.neutral), reason, settled=True)
+    return Found(found, problem.worth(found), reason, weights=weights(prior.columns, found.l), settled=settled)
+
+
+class Penalised(NamedTuple):
+    """The objective plus ‖penalty (l − centre)‖²: what pooling goes by."""
+
+    problem: Problem
+    penalty: NDArray[np.float64]
+    centre: Vector
+
+    def worth(self, l: Vector) -> Worth:
+        """Violation, and objective plus penalty, of offsets."""
+        violation, value = self.problem.worth(Adjustment.offsets(l))
+        return Worth(violation, value + float(np.sum((self.penalty @ (l - self.centre)) ** 2)))
+
+    def smooth_minimum(self) -> Vector:
+        """By the smooth twin of the objective, from the centre."""
+        free = np.eye(self.problem.n_classes)
+        return minimise_offsets(self.problem, free, self.centre, penalty=self.penalty, centre=self.centre)
+
+    def step(self, l: Vector, g: Vector) -> Vector:
+        """From l to the best point along g, by an exact line; the penalty is a parabola along it."""
+        traced = trace(self.problem, Adjustment.offsets(l), Direction(np.zeros(len(l)), g))
+        edges, rest, slope = traced.breakpoints, self.penalty @ (l - self.centre), self.penalty @ g
+        if len(edges) == 0:
+            return l
+        t = np.concatenate([edges[:1], (edges[1:] + edges[:-1]) / 2, edges[-1:]])
+        charge = rest @ rest + 2 * t * (rest @ slope) + t**2 * (slope @ slope)
+        best, _ = choose(traced._replace(values=traced.values + charge))
+        there = l + best * g
+        return there if self.worth(there).better_than(self.worth(l)) else l
+
+
+def _pool(goal: Penalised, prior: Prior, line: Vector | None) -> Adjustment:
+    """By a smooth search, ended by exact lines where the objective is not smooth."""
+    problem, l = goal.problem, goal.smooth_minimum()
+    careful = goal._replace(penalty=np.sqrt(CARE) * goal.penalty)
+    for g in _directions(problem, prior, line, l).T:
+        l = careful.step(l, g)
+    found = Adjustment.offsets(l)
+    if problem.worth(found).feasible:
+        return found
+    safe = problem.neutral if line is None else exact_search(problem, Space.of(line[:, None])).adjustment
+    return best_on_the_way(problem, safe, found)
+
+
+def _directions(problem: Problem, prior: Prior, line: Vector | None, l: Vector) -> NDArray[np.float64]:
+    """Away from the calibrated answer, along logit adjustment and D, and of few classes each by itself.
+
+    A sum of class errors by soft labels is smooth enough to do without exact lines.
+    """
+    k, linear = problem.n_classes, isinstance(problem.objective, Form) and problem.objective.is_linear
+    if linear and problem.beliefs is not None:
+        return np.zeros((k, 0))
+    away = np.column_stack([l - prior.centre, *([] if line is None else [line]), prior.columns])
+    return np.column_stack([away, np.eye(k)]) if k <= FEW else away
+
+
+def limit_errors(problem: Problem, found: Adjustment) -> list[float]:
+    """A standard error of each limited objective; of its difference to the unadjusted one, where that is limited.
+
+    It is no more than what the unadjusted scores leave free, so that there is always a way to keep the limit.
+    Objectives on the confusion matrix have none.
+    """
+    labels = labels_per_class(problem)[problem.present] + OPINION
+    before, after = (problem.errors(a)[problem.present] for a in (problem.neutral, found))
+    moved = problem.predict(found) != problem.predict(problem.neutral)
+    changed = (problem.membership[moved].sum(axis=0) / np.where(problem.totals > 0, problem.totals, 1))[problem.present]
+    errors = []
+    for constraint, bound in zip(problem.constraints, problem.bounds, strict=True):
+        if isinstance(bound.evaluator, Form | ErrorFunction):
+            _, slope = bound.evaluator.smooth(after)
+            variance = changed if constraint.relative else after * (1 - after)
+            free = bound.limit - bound.evaluator(before)
+            error = float(np.sqrt(np.sum(slope**2 * variance / labels)))
+            errors.append(min(error, free) if free >= 0 else error)
+        else:
+            errors.append(0.0)
+    return errors
 
 
 def make_feasible(problem: Problem, safe: Adjustment, wanted: Adjustment) -> Adjustment:
@@ -81,82 +167,9 @@ def make_feasible(problem: Problem, safe: Adjustment, wanted: Adjustment) -> Adj
 
 def best_on_the_way(problem: Problem, safe: Adjustment, wanted: Adjustment) -> Adjustment:
     """The best adjustment between two."""
-    if problem.on_confusion:  # has exact lines of offsets only
+    if problem.on_confusion or problem.beliefs is not None:  # have exact lines of offsets only
         safe = safe._replace(delta=wanted.delta)
     direction, way = safe.towards(wanted), (0.0, 1.0)
     line = trace(problem, safe, direction)
     t, _ = settle(line, *choose(line, way), lambda t: problem.worth(safe.along(direction, t)), way)
     return safe.along(direction, t)
-
-
-def pooled(problem: Problem, prior: Prior, strength: float, start: Vector) -> Vector:
-    """Offsets of one λ."""
-    n = problem.n_classes
-    penalty = np.sqrt(strength / n) / median_margin(problem) * prior.residual_maker()
-    return minimise_offsets(problem, np.eye(n), start, penalty=penalty)
-
-
-def pool(problem: Problem, prior: Prior, strength: float) -> Found:
-    """The offsets of a given λ, within the constraints."""
-    start = prior.columns @ minimise_offsets(problem, prior.columns, np.zeros(prior.columns.shape[1]))
-    free = pooled(problem, prior, strength, start)
-    found = make_feasible(problem, Adjustment.offsets(start), Adjustment.offsets(free))
-    reason = f"pooled with λ = {strength:g} (λ₀ is {default_strength(problem):.3g})"
-    return Found(found, problem.worth(found), reason, weights=prior.weights(found.l))
-
-
-def pool_automatically(
-    problem: Problem,
-    prior_of: Callable[[Problem], Prior],
-    *,
-    seed: int = 0,
-    folds: int = FOLDS,
-    on_fold: Callable[[], None] = lambda: None,
-) -> Found:
-    """Choose among the candidates of `path` by cross-validation, then refit on everything.
-
-    The prior of each fold is made from that fold's fitting part alone, since difficulty is measured on it. The path of
-    what is found holds the cross-validated objective of each candidate (violations added).
-    """
-    assignment = stratified_folds(problem.y, folds, seed)
-    strength = default_strength(problem)
-    right: dict[str, NDArray[np.bool_]] = {}
-    for fold in range(folds):
-        held = np.flatnonzero(assignment == fold)
-        fitting = problem.subset(assignment != fold)
-        for name, candidate in path(fitting, prior_of(fitting), strength, seed):
-            judged = right.setdefault(name, np.zeros(problem.n_samples, bool))
-            judged[held] = (problem.predict(candidate) == problem.y)[held]
-        on_fold()
-    resampled = _resampled(problem, right, seed)
-    choice, prior = _choose(resampled), prior_of(problem)
-    found = next(candidate for name, candidate in path(problem, prior, strength, seed) if name == choice)
-    return Found(
-        found,
-        problem.worth(found),
-        f"cross-validation chose {choice}",
-        weights=prior.weights(found.l),
-        path={name: float(v.mean()) for name, v in resampled.items()},
-    )
-
-
-def _choose(resampled: Mapping[str, Vector], default: str = "1 λ₀") -> str:
-    """The best of those that beat the default by a standard error of the paired difference, or the default."""
-    differences = {name: v - resampled[default] for name, v in resampled.items()}
-    better = {n: d.mean() for n, d in differences.items() if n != default and d.mean() < -d.std()}
-    return min(better, key=lambda name: better[name], default=default)
-
-
-def _resampled(problem: Problem, right: Mapping[str, NDArray[np.bool_]], seed: int) -> dict[str, Vector]:
-    """Objective plus violation of each candidate on stratified resamples of its judgements, the same for all."""
-    rng = np.random.default_rng(seed)
-    members = problem.members()
-    values = {name: np.empty(RESAMPLES) for name in right}
-    for b in range(RESAMPLES):
-        drawn = np.concatenate([rng.choice(m, len(m)) for m in members])
-        labels, weight = problem.y[drawn], problem.weight[drawn]
-        totals = tally(labels, weight, problem.n_classes)[problem.present]
-        for name, judged in right.items():
-            wrong = tally(labels, weight * ~judged[drawn], problem.n_classes)[problem.present]
-            values[name][b] = sum(problem.worth_of_errors(wrong / totals))
-    return values

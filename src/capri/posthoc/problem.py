@@ -2,6 +2,13 @@
 
 Nothing here knows how an adjustment is parametrised. All methods and searches ask the same questions: what is it worth,
 and what happens along a line of adjustments?
+
+Labels may be soft: a sample i then counts for class k with the mass M_ik (`membership`), and
+
+    Err_k = 1 − Σ_i M_ik 1{ŷ_i = k} / Σ_i M_ik .
+
+Masses carry the sample weights and the class shares of the world, which only objectives on shares (the plain error, F1,
+costs) can see: class errors are means within classes.
 """
 
 from __future__ import annotations
@@ -14,13 +21,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError, check_labels, check_sample_weight, check_scores
+from capri._checks import InputError, check_counts, check_labels, check_sample_weight, check_scores
 from capri.constraints import Constraint, ConstraintLike, as_constraint
 from capri.errors import Absent, resolve_absent
 from capri.forms import ClassContext, ConfusionEvaluator, Evaluator, on_confusion
 from capri.objectives import Objective, ObjectiveLike, as_objective
 from capri.posthoc import _kernels
 from capri.posthoc.adjustment import Adjustment, Vector
+from capri.shares import in_shares
 
 TOLERANCE = 1e-12  # smaller differences between two worths are rounding
 ROUNDING = 1e-9  # of sums over many samples; one sample too many is a larger violation than that
@@ -66,7 +74,13 @@ class Bound:
 
 
 class Problem:
-    """Scores (n_samples, K) with labels, and an objective to lower by adjusting them to Δ∘scores − l."""
+    """Scores (n_samples, K) with labels, and an objective to lower by adjusting them to Δ∘scores − l.
+
+    given: (n_samples,) sample weights as the user gave them. shares: (K,) of the classes in the world, or None for
+    those of the samples. weight: (n_samples,) how much a sample counts, given the shares. beliefs: (n_samples, K)
+    masses of soft labels, or None where labels alone count. totals: (K,) mass of each class. caution: by how much each
+    limit is lowered.
+    """
 
     def __init__(
         self,
@@ -76,37 +90,88 @@ class Problem:
         *,
         constraints: Sequence[ConstraintLike] = (),
         sample_weight: ArrayLike | None = None,
+        shares: ArrayLike | None = None,
         absent: Absent = "error",
         class_names: Sequence[str] | None = None,
         **context: Any,
     ) -> None:
-        given = check_scores(scores)
-        wanted = np.float32 if given.dtype.itemsize <= 4 else np.float64
-        self.scores: NDArray[Any] = np.ascontiguousarray(given, dtype=wanted)
-        self.n_samples, self.n_classes = self.scores.shape
-        self.y = np.ascontiguousarray(check_labels(y, self.n_classes, self.n_samples))
-        weight = check_sample_weight(sample_weight, self.n_samples)
-        self.weight = np.ones(self.n_samples) if weight is None else weight
-        self.totals = tally(self.y, self.weight, self.n_classes)
-        self.present = resolve_absent(self.totals, absent, class_names)
-        self.context = ClassContext.of(self.totals, class_names=class_names, **context)
-        self.objective_spec = as_objective(objective)
-        self.objective = self.objective_spec.on(self.context)
-        self.constraints = [as_constraint(c) for c in constraints]
+        checked = check_scores(scores)
+        wanted = np.float32 if checked.dtype.itemsize <= 4 else np.float64
+        n_samples, n_classes = checked.shape
+        labels = np.ascontiguousarray(check_labels(y, n_classes, n_samples))
+        weight = check_sample_weight(sample_weight, n_samples)
+        weight = np.ones(n_samples) if weight is None else weight
+        totals = tally(labels, weight, n_classes)
+        resolve_absent(totals, absent, class_names)
+        self._pose(
+            np.ascontiguousarray(checked, dtype=wanted),
+            labels,
+            weight,
+            ClassContext.of(totals, class_names=class_names, **context),
+            as_objective(objective),
+            [as_constraint(c) for c in constraints],
+            None if shares is None else check_counts(shares, n_classes, name="shares"),
+        )
+
+    def _pose(
+        self,
+        scores: NDArray[Any],
+        y: NDArray[np.int64],
+        given: Vector,
+        context: ClassContext,
+        objective: Objective,
+        constraints: list[Constraint],
+        shares: Vector | None = None,
+        beliefs: NDArray[Any] | None = None,
+        caution: Sequence[float] | None = None,
+    ) -> None:
+        self.scores, self.y, self.given, self.shares = scores, y, given, shares
+        self.caution = caution if caution is not None else [0.0] * len(constraints)
+        self.n_samples, self.n_classes = scores.shape
+        counts = tally(y, given, self.n_classes)
+        self.present = counts > 0
+        self.beliefs: NDArray[Any] | None = None
+        if beliefs is None:
+            self.weight = in_shares(given, counts, shares, y)
+            self.totals = tally(y, self.weight, self.n_classes)
+        else:
+            masses = beliefs.sum(axis=0, dtype=np.float64)
+            self.beliefs = in_shares(beliefs, masses, counts if shares is None else shares)
+            self.weight = self.beliefs.sum(axis=1, dtype=np.float64)
+            self.totals = self.beliefs.sum(axis=0, dtype=np.float64)
+        self.context = context.with_totals(np.where(self.present, self.totals, 0.0))
+        self.objective_spec, self.constraints = objective, constraints
+        self.objective = objective.on(self.context)
 
     @cached_property
     def steps(self) -> Vector:
-        """By how much each sample moves the error of its class."""
+        """By how much each sample moves the error of its class, where labels alone count."""
         return self.weight / np.where(self.present, self.totals, 1.0)[self.y]
+
+    @cached_property
+    def membership(self) -> NDArray[Any]:
+        """M (n_samples, K): with how much of its weight a sample is of each class."""
+        if self.beliefs is not None:
+            return self.beliefs
+        mass = np.zeros(self.scores.shape, self.scores.dtype)
+        mass[np.arange(self.n_samples), self.y] = self.weight
+        return mass
+
+    def mass(self, samples: NDArray[np.int64], classes: NDArray[np.int64]) -> Vector:
+        """With how much of its weight each of these samples is of the class beside it."""
+        if self.beliefs is not None:
+            return self.beliefs[samples, classes].astype(np.float64)
+        return self.weight[samples] * (self.y[samples] == classes)
 
     @cached_property
     def bounds(self) -> list[Bound]:
         """The constraints, with their limits on these data."""
         confusion = self.confusion(self.neutral)
         bounds = []
-        for constraint in self.constraints:
+        for constraint, caution in zip(self.constraints, self.caution, strict=True):
             evaluator = constraint.objective.on(self.context)
-            bounds.append(Bound(evaluator, constraint.limit(on_confusion(evaluator, confusion)), str(constraint)))
+            limit = constraint.limit(on_confusion(evaluator, confusion)) - caution
+            bounds.append(Bound(evaluator, limit, str(constraint)))
         return bounds
 
     @cached_property
@@ -135,12 +200,29 @@ class Problem:
 
     def confusion(self, adjustment: Adjustment) -> NDArray[np.float64]:
         """Confusion matrix (weights) of an adjustment."""
-        return tally_confusion(self.y, self.predict(adjustment), self.weight, self.n_classes)
+        return self.confusion_of(self.predict(adjustment))
+
+    def confusion_of(self, predictions: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Confusion matrix (weights) of predictions."""
+        if self.beliefs is None:
+            return tally_confusion(self.y, predictions, self.weight, self.n_classes)
+        confusion = np.zeros((self.n_classes, self.n_classes))
+        for k in np.unique(predictions).tolist():
+            confusion[:, k] = self.beliefs[predictions == k].sum(axis=0, dtype=np.float64)
+        return confusion
 
     def errors(self, adjustment: Adjustment) -> Vector:
         """Class errors of an adjustment; NaN for absent classes."""
-        wrong = tally(self.y, self.steps * (self.predict(adjustment) != self.y), self.n_classes)
-        return np.where(self.present, np.minimum(wrong, 1.0), np.nan)
+        return np.where(self.present, self.errors_of(self.predict(adjustment)), np.nan)
+
+    def errors_of(self, predictions: NDArray[np.int64]) -> Vector:
+        """Class errors of predictions; 0 for absent classes."""
+        if self.beliefs is None:
+            wrong = tally(self.y, self.steps * (predictions != self.y), self.n_classes)
+        else:
+            hits = tally(predictions, self.mass(np.arange(self.n_samples), predictions), self.n_classes)
+            wrong = np.where(self.present, 1 - hits / np.where(self.totals > 0, self.totals, 1.0), 0.0)
+        return np.clip(wrong, 0.0, 1.0)
 
     def worth(self, adjustment: Adjustment) -> Worth:
         """Violation and objective of an adjustment, exactly as `predict` gives them."""
@@ -162,31 +244,21 @@ class Problem:
         return [np.flatnonzero((self.y == k) & (self.weight > 0)) for k in np.flatnonzero(self.present)]
 
     def subset(self, chosen: NDArray[np.bool_]) -> Problem:
-        """The same question on some of the samples; the others lose their weight, and no score is copied.
+        """The same question on some of the samples. Limits of relative constraints are those of the chosen samples."""
+        beliefs = None if self.beliefs is None else self.beliefs[chosen]
+        return self.derived(scores=self.scores[chosen], y=self.y[chosen], given=self.given[chosen], beliefs=beliefs)
 
-        Limits of relative constraints are those of the chosen samples.
-        """
-        weight = np.where(chosen, self.weight, 0.0)
-        context = self.context.with_totals(tally(self.y, weight, self.n_classes))
-        return self.derived(self.scores, self.y, weight, context, self.objective_spec, self.constraints)
+    def believing(self, beliefs: NDArray[Any]) -> Problem:
+        """The same question with soft labels, (n_samples, K); each row sums to the weight of its sample."""
+        return self.derived(beliefs=beliefs)
 
-    @staticmethod
-    def derived(
-        scores: NDArray[Any],
-        y: NDArray[np.int64],
-        weight: Vector,
-        context: ClassContext,
-        objective: Objective,
-        constraints: list[Constraint],
-    ) -> Problem:
-        """A problem made of parts of another, which has checked them."""
-        part = object.__new__(Problem)
-        part.scores, part.y, part.weight, part.context = scores, y, weight, context
-        part.n_samples, part.n_classes = scores.shape
-        part.totals = tally(y, weight, part.n_classes)
-        part.present = part.totals > 0
-        part.objective_spec, part.objective, part.constraints = objective, objective.on(context), constraints
-        return part
+    def derived(self, **parts: Any) -> Problem:
+        """A problem made of this one, which has checked its parts, with some of them replaced."""
+        names = ("scores", "y", "given", "context", "constraints", "shares")
+        taken = {name: getattr(self, name) for name in names} | {"objective": self.objective_spec} | parts
+        problem = object.__new__(Problem)
+        problem._pose(**taken)
+        return problem
 
 
 def check_direction(values: ArrayLike | None, n_classes: int, name: str) -> Vector:

@@ -73,7 +73,7 @@ class Found:
     """What a search, a method or pooling found: an adjustment, its worth, and how it was found.
 
     reason: why the search stopped, or what was chosen. lines: exact lines taken. weights: W by part ("l", "delta", and
-    "residual" with pooling), of the classes that are present. path: cross-validated scores, where poolings compete.
+    "residual" with pooling), of the classes that are present. settled: whether it was compared with no adjustment.
     """
 
     adjustment: Adjustment
@@ -81,7 +81,7 @@ class Found:
     reason: str
     lines: int = 0
     weights: Mapping[str, Vector] = field(default_factory=dict)
-    path: Mapping[str, float] = field(default_factory=dict)
+    settled: bool = False
 
 
 def exact_search(

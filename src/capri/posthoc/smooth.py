@@ -1,10 +1,10 @@
 """The smooth search: surrogate objectives on soft class errors, with analytic gradients, in plain NumPy.
 
-    soft Err_k = mean over class k of 1 − softmax(s·(Δ∘o − l))_y,    R(soft Err) → gradient in l or Δ by the chain rule
+    soft decisions p = softmax(s·(Δ∘o − l)) instead of 1{argmax},    R(soft confusions) → gradient in l or Δ
 
 It is the paper's own way of tuning (`first_order`, with its history), and by L-BFGS it serves the many free offsets of
 partial pooling. The sharpness s fits the softmax to the scores: where margins are small against 1, soft errors are far
-from errors, and their minimum elsewhere. Scores are visited one by one: no second array of their size exists.
+from errors, and their minimum elsewhere.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from threadpoolctl import ThreadpoolController
 
-from capri.forms import ErrorEvaluator, ErrorFunction, Form
+from capri.forms import ConfusionForm, ErrorFunction, Evaluator, Form, MarginFunction, on_confusion
 from capri.objectives import balanced
-from capri.posthoc._kernels import SQUARINGS, soft_errors
+from capri.posthoc._kernels import SQUARINGS, soft_decisions, soft_margins, soft_slopes
 from capri.posthoc.adjustment import Adjustment, Vector
 from capri.posthoc.problem import Problem
 
@@ -54,67 +54,114 @@ class Smooth(Protocol):
 
 
 class Surrogate:
-    """R(soft errors) plus a hinge on violated constraints, as a function of the adjustment, with its gradient."""
+    """R on the soft confusion matrix plus a hinge on violated constraints, as a function of the adjustment.
+
+    Of that matrix, objectives need the diagonal (hits) and the column sums: Err_k = 1 − hits_k / totals_k, and
+    F1_k = 2 hits_k / (totals_k + columns_k).
+    """
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.sharpness = SHARPNESS / median_margin(problem)
-        self.objective = _with_gradient(problem)
+        self.objective = neighbour(problem.objective, problem)
+        self._p = np.empty_like(problem.scores)
         self.limits = self._soft_limits()
 
     def errors(self, adjustment: Adjustment) -> Vector:
         """Soft errors of the present classes."""
-        return self._errors_and_slopes(adjustment, by_scale=False)[0]
-
-    def value(self, errors: Vector) -> tuple[float, Vector]:
-        """The surrogate and its gradient in the soft errors."""
-        value, slope = self.objective.smooth(errors)
-        for evaluator, limit in self.limits:
-            level, direction = evaluator.smooth(errors)
-            excess = max(0.0, level - limit)
-            value, slope = value + HINGE * excess**2, slope + 2 * HINGE * excess * direction
-        return value, slope
+        hits, _ = self._margins(adjustment)
+        return 1 - (hits / self._totals)[self.problem.present]
 
     def at(self, adjustment: Adjustment) -> float:
         """The surrogate."""
-        return self.value(self.errors(adjustment))[0]
+        return self._value(*self._margins(adjustment))[0]
 
     def gradient(self, adjustment: Adjustment, of: Part = "l") -> tuple[float, Vector]:
-        """Value, and gradient in the offsets or the multipliers, in one pass over the scores.
+        """Value, and gradient in the offsets or the multipliers."""
+        at = self.problem
+        value, by_hits, by_columns = self._value(*self._margins(adjustment))
+        slopes = np.zeros(at.n_classes)
+        by = at.scores if of == "delta" else np.ones((1, 1), at.scores.dtype)
+        soft_slopes(self._p, at.membership, at.weight, by_hits, by_columns, by, slopes)
+        return value, self.sharpness * (slopes if of == "delta" else -slopes)
 
-        How the errors weigh is known when all are summed. So each class's derivatives are summed by themselves, (K, K),
-        and weighed at the end.
-        """
-        errors, slopes = self._errors_and_slopes(adjustment, by_scale=of == "delta")
-        value, direction = self.value(errors)
-        gradient = self.sharpness * (direction @ slopes)
-        return value, gradient if of == "delta" else -gradient
+    @property
+    def _totals(self) -> Vector:
+        return np.where(self.problem.totals > 0, self.problem.totals, 1.0)
 
-    def _errors_and_slopes(self, adjustment: Adjustment, *, by_scale: bool) -> tuple[Vector, NDArray[np.float64]]:
-        """Soft errors of the present classes, and the derivatives of each by the adjusted scores or the multipliers."""
-        at, n = self.problem, self.problem.n_classes
-        errors, slopes = np.zeros(n), np.zeros((n, n))
-        unit, dtype = self.sharpness / 2**SQUARINGS, at.scores.dtype
-        scale, shift = (unit * adjustment.delta).astype(dtype), (unit * adjustment.l).astype(dtype)
-        soft_errors(at.scores, at.y, at.steps, scale, shift, by_scale, errors, slopes)
-        return errors[at.present], slopes[at.present]
+    def _margins(self, adjustment: Adjustment) -> tuple[Vector, Vector]:
+        """Hits and column sums of the soft confusion matrix; the soft decisions stay in `_p`."""
+        at, hits, columns = self.problem, np.zeros(self.problem.n_classes), np.zeros(self.problem.n_classes)
+        soften(at.scores, self.sharpness * adjustment.delta, self.sharpness * adjustment.l, self._p)
+        soft_margins(self._p, at.membership, at.weight, hits, columns)
+        return hits, columns
 
-    def _soft_limits(self) -> list[tuple[ErrorEvaluator, float]]:
-        """Limits for soft errors: each limit moved by how soft and hard errors differ at the start."""
-        pairs = [(b.evaluator, b.limit) for b in self.problem.bounds if isinstance(b.evaluator, Form | ErrorFunction)]
-        if not pairs:
+    def _value(self, hits: Vector, columns: Vector) -> tuple[float, Vector, Vector]:
+        """The surrogate and its derivatives by hits and columns."""
+        value, by_hits, by_columns = self._of_margins(self.objective, hits, columns)
+        for evaluator, limit in self.limits:
+            level, more_hits, more_columns = self._of_margins(evaluator, hits, columns)
+            excess = max(0.0, level - limit)
+            value += HINGE * excess**2
+            by_hits = by_hits + 2 * HINGE * excess * more_hits
+            by_columns = by_columns + 2 * HINGE * excess * more_columns
+        return value, by_hits, by_columns
+
+    def _of_margins(self, evaluator: SmoothEvaluator, hits: Vector, columns: Vector) -> tuple[float, Vector, Vector]:
+        totals, present = self._totals, self.problem.present
+        if isinstance(evaluator, ConfusionForm | MarginFunction):
+            return evaluator.smooth(hits, totals, columns)
+        value, slope = evaluator.smooth(1 - (hits / totals)[present])
+        by_hits = np.zeros(len(hits))
+        by_hits[present] = -slope / totals[present]
+        return value, by_hits, np.zeros(len(hits))
+
+    def _soft_limits(self) -> list[tuple[SmoothEvaluator, float]]:
+        """Limits for soft errors: each limit moved by how soft and hard ones differ at the start."""
+        bounds = [b for b in self.problem.bounds if has_soft_twin(b.evaluator)]
+        if not bounds:
             return []
-        neutral = self.problem.neutral
-        hard, soft = self.problem.errors(neutral)[self.problem.present], self.errors(neutral)
-        return [(e, limit + e.smooth(soft)[0] - e(hard)) for e, limit in pairs]
+        hard, margins = self.problem.confusion(self.problem.neutral), self._margins(self.problem.neutral)
+        return [
+            (b.evaluator, b.limit + self._of_margins(b.evaluator, *margins)[0] - on_confusion(b.evaluator, hard))
+            for b in bounds
+            if isinstance(b.evaluator, SmoothEvaluator)
+        ]
 
 
-def _with_gradient(problem: Problem) -> ErrorEvaluator:
-    """The objective; for one on the confusion matrix, which has no soft twin, balanced error is its neighbour."""
-    for evaluator in (problem.objective, balanced().on(problem.context)):
-        if isinstance(evaluator, Form | ErrorFunction):
-            return evaluator
-    raise AssertionError("balanced error has a form")
+SmoothEvaluator: TypeAlias = Form | ErrorFunction | ConfusionForm | MarginFunction
+
+
+def has_soft_twin(evaluator: Evaluator) -> bool:
+    """Is the objective a function of the hits and the column sums alone, with derivatives?"""
+    return isinstance(evaluator, SmoothEvaluator) and not (
+        isinstance(evaluator, ConfusionForm) and bool(evaluator.costs.any())
+    )
+
+
+def neighbour(evaluator: Evaluator, problem: Problem) -> SmoothEvaluator:
+    """The objective itself, or for one without a soft twin an objective near it.
+
+    Costs become an error weighted by the mean cost of each class; other functions of the confusion matrix, the balanced
+    error.
+    """
+    if isinstance(evaluator, SmoothEvaluator) and has_soft_twin(evaluator):
+        return evaluator
+    k = problem.n_classes
+    if isinstance(evaluator, ConfusionForm):
+        wrong = evaluator.costs.sum(axis=1) - np.diag(evaluator.costs)
+        prices = np.maximum(wrong / max(1, k - 1) - np.diag(evaluator.costs), 0.0) * problem.totals
+        return Form(prices[problem.present])
+    form = balanced().on(problem.context)
+    assert isinstance(form, Form)
+    return form
+
+
+def soften(scores: NDArray[Any], scale: Vector, shift: Vector, out: NDArray[Any]) -> NDArray[Any]:
+    """softmax(scale∘scores − shift), (n_samples, K), into `out`."""
+    unit = 1 / 2**SQUARINGS
+    soft_decisions(scores, (unit * scale).astype(scores.dtype), (unit * shift).astype(scores.dtype), out)
+    return out
 
 
 @cache
@@ -128,25 +175,30 @@ def minimise_offsets(
     start: Vector,
     *,
     penalty: NDArray[np.float64] | None = None,
+    centre: Vector | None = None,
     max_iterations: int = ITERATIONS,
 ) -> Vector:
-    """θ that minimises the surrogate at l = basis θ, plus ‖penalty θ‖² where a penalty matrix is given, by L-BFGS."""
+    """θ that minimises the surrogate at l = basis θ, plus ‖penalty (θ − centre)‖² where there is a penalty."""
     if basis.shape[1] == 0:
         return start
-    surrogate = Surrogate(problem)
+    surrogate, middle = Surrogate(problem), 0.0 if centre is None else centre
 
     def function(theta: Vector) -> tuple[float, Vector]:
         value, slope = surrogate.gradient(Adjustment.offsets(basis @ theta))
         gradient = basis.T @ slope
         if penalty is not None:
-            rest = penalty @ theta
+            rest = penalty @ (theta - middle)
             value, gradient = value + float(rest @ rest), gradient + 2 * (penalty.T @ rest)
         return value, gradient
 
+    return descend(function, start, max_iterations)
+
+
+def descend(function: Callable[[Vector], tuple[float, Vector]], start: Vector, max_iterations: int) -> Vector:
+    """Where L-BFGS ends on a function that returns its value and its gradient."""
     options = {"maxiter": max_iterations, "maxfun": 2 * max_iterations, "ftol": PRECISION}
     with _blas().limit(limits=1, user_api="blas"):  # vectors of K numbers: threads would only wait for each other
-        found = minimize(function, start, jac=True, method="L-BFGS-B", options=options)
-    return np.asarray(found.x)
+        return np.asarray(minimize(function, start, jac=True, method="L-BFGS-B", options=options).x)
 
 
 @dataclass(frozen=True, eq=False)

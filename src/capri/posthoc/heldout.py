@@ -1,0 +1,190 @@
+"""Out of fold: what tuning gains on samples that it has not seen, and how sure that is.
+
+The whole tuning is repeated without one fold after the other, and every sample is decided, before and after, by a
+tuning that has not seen it. What is then known of class k is how often its samples fall into each cell (ŷ before, ŷ
+after): few counts for a rare class. As in tuning, the model's opinion helps out: the cells' probabilities get a
+Dirichlet posterior,
+
+    p_k ~ Dirichlet(counts_k + n₁ q_k),    q_k: the cells' shares by the calibrated posterior of the same samples,
+
+and the improvement is a function of p, so that draws of p are draws of the improvement. Their spread is that of this
+sample about the truth. The interval is for what another sample of this size would show, which varies as much again; and
+with few samples per class tunings differ among themselves, which widens it further.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capri.forms import ConfusionForm, ErrorFunction, Form, MarginFunction
+from capri.posthoc.adjustment import Adjustment, Vector
+from capri.posthoc.calibration import importance, labels_per_class
+from capri.posthoc.methods import Task, tune
+from capri.posthoc.problem import Problem, tally
+from capri.posthoc.smooth import has_soft_twin
+from capri.sampling import stratified_folds
+
+FOLDS = 5
+UNADJUSTED, TUNED = "unadjusted", "tuned"  # the lowest rung of the ladder, and what was asked for
+OPINION = 20.0  # n₁: how many labels the model's opinion of a class is worth where it judges
+UNSTEADY = 30.0  # samples per class at which tunings differ as much as samples do
+LEAST = 1e-3  # mass that is told from none
+
+
+@dataclass(frozen=True)
+class Gain:
+    """An improvement: its mean and 90 % interval."""
+
+    mean: float
+    interval: tuple[float, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Decisions (n,) of each rung and calibrated posteriors (n, K), by tunings that have not seen the samples.
+
+    rows: which samples of the problem these are; lone samples of their class are in every tuning, so they are not
+    among them.
+    """
+
+    rows: NDArray[np.int64]
+    decisions: Mapping[str, NDArray[np.int64]]
+    posterior: NDArray[Any]
+
+
+def judge(task: Task, method: str, *, folds: int = FOLDS, on_fold: Callable[[], None] = lambda: None) -> Judged | None:
+    """Tune without each fold and decide its samples; None where every class has a single sample."""
+    problem = task.problem
+    assignment = stratified_folds(problem.y, folds, task.seed)
+    parts: list[Judged] = []
+    for fold in range(folds):
+        held = (assignment == fold) & (problem.given > 0)
+        if held.any():
+            fitting = replace(task, problem=problem.subset(~held & (problem.given > 0)))
+            there, here = problem.subset(held), fitting.problem.present
+            posterior = np.zeros(there.scores.shape, there.scores.dtype)
+            posterior[:, here] = fitting.calibration.posterior(np.ascontiguousarray(there.scores[:, here]))
+            decisions = {name: there.predict(a) for name, a in ladder(fitting, method).items()}
+            parts.append(Judged(np.flatnonzero(held), decisions, posterior))
+        on_fold()
+    if not parts:
+        return None
+    return Judged(
+        np.concatenate([part.rows for part in parts]),
+        {
+            name: np.concatenate([part.decisions[name] for part in parts])
+            for name in parts[0].decisions
+            if all(name in part.decisions for part in parts)  # a fold may lack a class, and with it a rung
+        },
+        np.concatenate([part.posterior for part in parts]),
+    )
+
+
+def ladder(task: Task, method: str) -> dict[str, Adjustment]:
+    """Ways to decide, of increasing freedom: without tuning, by calibration alone, on a line, and as tuned.
+
+    Logit adjustment with τ = 1 looks at no validation sample; the calibrated answer, at nothing but their calibration;
+    tuned logit adjustment goes by the labels alone.
+    """
+    problem = task.problem
+    rungs = {UNADJUSTED: problem.neutral}
+    if task.usable_line is not None:
+        rungs["τ = 1"] = Adjustment.offsets(task.usable_line)
+    if problem.present.all():
+        rungs["calibrated"] = Adjustment.offsets(task.calibration.offsets(importance(task.informed.problem)))
+    if task.usable_line is not None:
+        rungs["LA, tuned"] = tune(replace(task, borrow=0.0), "la").adjustment
+    return rungs | {TUNED: tune(task, method).adjustment}
+
+
+def gained(problem: Problem, judged: Judged, rung: str = TUNED, *, draws: int, seed: int = 0) -> Gain:
+    """The improvement of the objective over the unadjusted decisions, out of fold."""
+    collect = _all_cells if problem.on_confusion else _right_cells
+    cells = collect(problem, judged, judged.decisions[UNADJUSTED], judged.decisions[rung])
+    rng = np.random.default_rng(seed)
+    gains = np.empty(draws)
+    for d in range(draws):
+        amounts = cells.normalised(rng.gamma(cells.mass), problem.totals)
+        before, after = (_value(problem, cells.classes, decided, amounts) for decided in (cells.before, cells.after))
+        gains[d] = before - after
+    wider = np.sqrt(2 * (1 + UNSTEADY * problem.present.sum() / np.count_nonzero(problem.given)))
+    low, high = gains.mean() + wider * (np.quantile(gains, [0.05, 0.95]) - gains.mean())
+    return Gain(float(gains.mean()), (float(low), float(high)))
+
+
+def _value(problem: Problem, classes: NDArray[np.int64], decided: NDArray[np.int64], amounts: Vector) -> float:
+    """The objective, where so much of each class is decided so."""
+    k, objective, rows = problem.n_classes, problem.objective, problem.totals
+    hits = tally(classes, amounts * (decided == classes), k)
+    if isinstance(objective, Form | ErrorFunction):
+        return objective(1 - (hits / np.where(rows > 0, rows, 1.0))[problem.present])
+    if isinstance(objective, ConfusionForm | MarginFunction) and has_soft_twin(objective):
+        return objective.smooth(hits, rows, tally(decided, amounts, k))[0]
+    return objective(tally(classes * k + decided, amounts, k * k).reshape(k, k))
+
+
+# -- cells ------------------------------------------------------------------------------------------------------------
+
+
+class Cells(NamedTuple):
+    """Samples by class and decisions before and after, with the mass of each such cell, counts and opinion together."""
+
+    classes: NDArray[np.int64]
+    before: NDArray[np.int64]
+    after: NDArray[np.int64]
+    mass: Vector
+
+    def normalised(self, mass: Vector, totals: Vector) -> Vector:
+        """Masses scaled so that each class has its total."""
+        sums = tally(self.classes, mass, len(totals))
+        return mass * np.divide(totals, sums, out=np.zeros(len(totals)), where=sums > 0)[self.classes]
+
+
+def _label_mass(problem: Problem, judged: Judged) -> Vector:
+    """How many labels each judged sample stands for."""
+    k, y = problem.n_classes, problem.y[judged.rows]
+    per_weight = labels_per_class(problem) / np.where(problem.present, tally(problem.y, problem.given, k), 1.0)
+    return np.asarray(problem.given[judged.rows] * per_weight[y])
+
+
+def _opinion(problem: Problem, judged: Judged) -> NDArray[Any]:
+    """(n, K): the model's opinion of the class of each judged sample, n₁ labels for each class in all."""
+    opinion = judged.posterior * problem.given[judged.rows, None].astype(judged.posterior.dtype)
+    opinion *= OPINION / np.maximum(opinion.sum(axis=0), np.finfo(np.float32).tiny)
+    return np.asarray(opinion)
+
+
+def _right_cells(problem: Problem, judged: Judged, first: NDArray[np.int64], second: NDArray[np.int64]) -> Cells:
+    """For objectives on class errors, which only ask whether a decision is right: four cells for each class.
+
+    A wrong decision is put down as the next class.
+    """
+    k, y, rows = problem.n_classes, problem.y[judged.rows], np.arange(len(judged.rows))
+    labels = tally(4 * y + 2 * (first == y) + (second == y), _label_mass(problem, judged), 4 * k).reshape(k, 4)
+    opinion = _opinion(problem, judged)
+    both = tally(first, opinion[rows, first] * (first == second), k)
+    one, other = tally(first, opinion[rows, first], k), tally(second, opinion[rows, second], k)
+    neither = opinion.sum(axis=0, dtype=np.float64) - one - other + both
+    mass = labels + np.maximum(np.column_stack([neither, other - both, one - both, both]), 0.0)
+    classes, wrong = np.repeat(np.arange(k), 4), (np.repeat(np.arange(k), 4) + 1) % k
+    right_first, right_second = np.tile([False, False, True, True], k), np.tile([False, True, False, True], k)
+    here = problem.present[classes]
+    before, after = np.where(right_first, classes, wrong), np.where(right_second, classes, wrong)
+    return Cells(classes[here], before[here], after[here], np.maximum(mass.ravel()[here], LEAST))
+
+
+def _all_cells(problem: Problem, judged: Judged, first: NDArray[np.int64], second: NDArray[np.int64]) -> Cells:
+    """For objectives on the confusion matrix: a cell for each class and pair of decisions that has mass."""
+    k, y, opinion = problem.n_classes, problem.y[judged.rows], _opinion(problem, judged)
+    opinion[:, ~problem.present] = 0
+    i, c = np.nonzero(opinion > LEAST)
+    classes = np.concatenate([y, c])
+    before, after = np.concatenate([first, first[i]]), np.concatenate([second, second[i]])
+    mass = np.concatenate([_label_mass(problem, judged), opinion[i, c]])
+    keys, inverse = np.unique((classes * k + before) * k + after, return_inverse=True)
+    return Cells(keys // (k * k), keys // k % k, keys % k, tally(inverse, mass, len(keys)))
