@@ -125,6 +125,13 @@ class TestTuning:
         content = json.loads(capri(*arguments, "--json").out)
         assert content["improvement"] is content["interval"] is None
 
+    def test_says_what_simpler_rungs_would_gain(self, capri, files):
+        arguments = ("tune", files / "val.npz", "--objective", "worst")
+        assert "simpler rungs gain: τ = 1" in capri(*arguments).out
+        content = json.loads(capri(*arguments, "--json").out)
+        assert list(content["path"]) == ["τ = 1", "calibrated", "LA, tuned", "tuned"]
+        assert content["path"]["tuned"] == content["improvement"]
+
     def test_without_an_output_writes_nothing(self, capri, files, tmp_path):
         done = capri("tune", files / "val.npz", "--method", "la")
         assert "No policy was written" in done.out

@@ -151,7 +151,7 @@ def _print(adjuster: LogitAdjuster, samples: Samples, output: Path | None) -> No
     out.print(display.objectives_table(found.before, found.after, found.objective))
     out.print(
         f"Errors in %, on the samples that tuned, where {found.objective} falls by {display.percent(found.in_sample)} "
-        f"points.\n{_expected(found)}\n",
+        f"points.\n{_expected(found)}{_ladder(adjuster)}\n",
         markup=False,
     )
     rows = display.worst_first(_class_rows(adjuster, samples), SHOWN)
@@ -170,6 +170,12 @@ def _expected(found: Validation) -> str:
     )
 
 
+def _ladder(adjuster: LogitAdjuster) -> str:
+    """What simpler ways would gain."""
+    simpler = [f"{rung} {display.percent(gain)}" for rung, gain in adjuster.path_.items() if rung != "tuned"]
+    return f"\nIn the same way, simpler rungs gain: {'; '.join(simpler)}." if simpler else ""
+
+
 def _print_json(adjuster: LogitAdjuster, samples: Samples, output: Path | None) -> None:
     found, policy = adjuster.validation_, adjuster.policy_
     display.print_json(
@@ -186,6 +192,7 @@ def _print_json(adjuster: LogitAdjuster, samples: Samples, output: Path | None) 
             "improvement": found.improvement,
             "interval": found.interval,
             "in_sample": found.in_sample,
+            "path": adjuster.path_,
             "classes": display.class_json(_class_rows(adjuster, samples), after=True),
         }
     )
