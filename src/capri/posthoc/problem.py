@@ -239,10 +239,6 @@ class Problem:
         violation = sum(max(0.0, v - b.limit) for v, b in zip(values[1:], self.bounds, strict=True))
         return Worth(float(violation), values[0])
 
-    def members(self) -> list[NDArray[np.intp]]:
-        """The samples of each present class that carry weight, to resample from."""
-        return [np.flatnonzero((self.y == k) & (self.weight > 0)) for k in np.flatnonzero(self.present)]
-
     def subset(self, chosen: NDArray[np.bool_]) -> Problem:
         """The same question on some of the samples. Limits of relative constraints are those of the chosen samples."""
         beliefs = None if self.beliefs is None else self.beliefs[chosen]
