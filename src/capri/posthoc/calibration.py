@@ -3,12 +3,19 @@
 A validation set of a few samples per class says little about class errors; the model's own scores say much, once they
 are calibrated. The calibrated posterior of a validation sample is
 
-    q_ik = (1 − ε) softmax_k(a o_i + β) + ε π_val,k,    β_k = log π_val,k − log π_train,k + b_k,
+    q_ik = (1 − ε) softmax_k(a o_i + β) + ε π_val,k,    β_k = log π_val,k − (1 − γ) log π_train,k + b_k,
 
-with a (one over the temperature T), b and ε by likelihood on the validation labels, under the priors log a ~ N(0, 1),
-b_k ~ N(0, 0.4²) and logit ε ~ N(−3, 1). ε is the share of samples whose scores say nothing of their class, such as
-those whose class got not a single vote in a forest: without it, they alone would set the temperature. A sample of
-weight w_i then counts for class k with the mass
+with a (one over the temperature T), γ, b and ε by likelihood on the validation labels, under priors that take the model
+at its word unless labels insist:
+
+    log a   Student's t with a long tail, since margins come in any unit;
+    γ       N(max(0, 1 − a), 0.5²): how far scores of rare classes are too low altogether. A model that is too sure
+            (a < 1) is so of its evidence, not of its class shares: offsets by log π_train undo these as they are;
+    b_k     N(0, σ²), where σ is learnt from all classes together;
+    ε       logit ε ~ N(−3, 1): the share of samples whose scores say nothing of their class, such as those whose class
+            got not a single vote in a forest. Without it, they alone would set the temperature.
+
+A sample of weight w_i then counts for class k with the mass
 
     M_ik = w_i (α_y 1{y_i = k} + (1 − α_y) q_ik),    α_k = n_k / (n_k + n₀),
 
@@ -30,10 +37,12 @@ from capri.posthoc.adjustment import Vector
 from capri.posthoc.problem import Problem, tally
 from capri.posthoc.smooth import SHARPNESS, descend, median_margin, neighbour, soften
 
-SCALE_SPREAD = 1.0  # of the prior of log a
-BIAS_SPREAD = 0.4  # of the prior of b; reproduction/benchmarks/outofsample.py compares
-NOISE_MEAN, NOISE_SPREAD = -3.0, 1.0  # of the prior of logit ε
+SCALE_SPREAD, SCALE_FREEDOM = 0.3, 3.0  # of the prior of log a: width, and degrees of freedom
+SLOPE_SPREAD = 0.5  # of the prior of γ
+BIAS_SPREAD = 0.4  # σ to begin with; reproduction/benchmarks/outofsample.py compares
 UNKNOWN_SPREAD = 1.0  # the same where training frequencies are unknown, which b then has to make up for
+HYPER_SPREAD, HYPER_CLASSES = 0.15, 2.0  # what is known of σ beforehand: as from so many classes of this spread
+NOISE_MEAN, NOISE_SPREAD = -3.0, 1.0  # of the prior of logit ε
 ITERATIONS = 60
 LEAST_IMPORTANCE = 0.1  # of a class, against the mean
 LEAST_SHARE = 0.5  # samples added to each class before its validation share is taken
@@ -66,39 +75,75 @@ class Calibration:
 
 def calibrate(problem: Problem, class_counts: Vector | None = None) -> Calibration:
     """By the labels of a problem whose classes all have samples."""
-    n, k = problem.n_samples, problem.n_classes
-    if k == 1:
+    if problem.n_classes == 1:
         return Calibration(1.0, np.zeros(1), np.ones(1))
-    weight = problem.given * (np.count_nonzero(problem.given) / problem.given.sum())
-    seen = tally(problem.y, weight, k)
-    shares = frequency(seen + LEAST_SHARE)
-    known = class_counts is not None
-    shift = np.log(shares) - np.log(frequency(class_counts)) if class_counts is not None else np.zeros(k)
-    spread = BIAS_SPREAD if known else UNKNOWN_SPREAD
-    rows, q, by_chance = np.arange(n), np.empty_like(problem.scores), shares[problem.y]
-
-    def loss(theta: Vector) -> tuple[float, Vector]:
-        """−log posterior of (log a, logit ε, b) and its gradient."""
-        a, noise, b = float(np.exp(theta[0])), float(1 / (1 + np.exp(-theta[1]))), theta[2:]
-        soften(problem.scores, np.full(k, a), -(b + shift), q)
-        own = q[rows, problem.y].astype(np.float64)
-        mixed = np.maximum((1 - noise) * own + noise * by_chance, np.finfo(np.float32).tiny)
-        trusted = weight * (1 - noise) * own / mixed  # how far the scores speak for the label
-        light = trusted.astype(q.dtype)
-        expected = float(np.einsum("i,ik,ik->", light, q, problem.scores, optimize=False))
-        by_scale = a * (expected - float(trusted @ problem.scores[rows, problem.y]))
-        by_noise = noise * (1 - noise) * float(weight @ ((own - by_chance) / mixed))
-        by_bias = light @ q - tally(problem.y, trusted, k)
-        distance = (theta[1] - NOISE_MEAN) / NOISE_SPREAD**2
-        value = -float(weight @ np.log(mixed)) + float(theta[0] ** 2 / SCALE_SPREAD**2 + b @ b / spread**2) / 2
-        value += distance * (theta[1] - NOISE_MEAN) / 2
-        gradient = [[by_scale + theta[0] / SCALE_SPREAD**2], [by_noise + distance], by_bias + b / spread**2]
-        return value, np.concatenate(gradient)
-
-    start = np.zeros(k + 2)
+    likelihood = _Likelihood(problem, class_counts)
+    start = np.zeros(problem.n_classes + 3)
     start[:2] = np.log(SHARPNESS / 4 / median_margin(problem)), NOISE_MEAN
-    found = descend(loss, start, ITERATIONS)
-    return Calibration(float(np.exp(found[0])), found[2:] + shift, shares, float(1 / (1 + np.exp(-found[1]))))
+    found = descend(likelihood, start, ITERATIONS)
+    likelihood.spread = likelihood.learnt_spread(found)
+    return likelihood.calibration(descend(likelihood, found, ITERATIONS))
+
+
+class _Likelihood:
+    """−log posterior of θ = (log a, logit ε, γ, b), given the spread σ of b, and its gradient."""
+
+    def __init__(self, problem: Problem, class_counts: Vector | None) -> None:
+        k = problem.n_classes
+        self.scores, self.y, self.q = problem.scores, problem.y, np.empty_like(problem.scores)
+        self.weight = problem.given * (np.count_nonzero(problem.given) / problem.given.sum())
+        self.shares = frequency(tally(problem.y, self.weight, k) + LEAST_SHARE)
+        self.shift, self.line, self.spread = np.zeros(k), np.zeros(k), UNKNOWN_SPREAD
+        if class_counts is not None:
+            log_frequency = np.log(frequency(class_counts))
+            self.shift, self.spread = np.log(self.shares) - log_frequency, BIAS_SPREAD
+            self.line = log_frequency - log_frequency.mean()
+
+    def bias(self, theta: Vector) -> Vector:
+        """β."""
+        return np.asarray(self.shift + theta[2] * self.line + theta[3:])
+
+    def __call__(self, theta: Vector) -> tuple[float, Vector]:
+        """Value and gradient; q without noise stays in `q`."""
+        k, rows, by_chance = len(self.shift), np.arange(len(self.y)), self.shares[self.y]
+        a, noise = float(np.exp(theta[0])), float(1 / (1 + np.exp(-theta[1])))
+        soften(self.scores, np.full(k, a), -self.bias(theta), self.q)
+        own = self.q[rows, self.y].astype(np.float64)
+        mixed = np.maximum((1 - noise) * own + noise * by_chance, np.finfo(np.float32).tiny)
+        trusted = self.weight * (1 - noise) * own / mixed  # how far the scores speak for the label
+        light = trusted.astype(self.q.dtype)
+        expected = float(np.einsum("i,ik,ik->", light, self.q, self.scores, optimize=False))
+        by_scale = a * (expected - float(trusted @ self.scores[rows, self.y]))
+        by_noise = noise * (1 - noise) * float(self.weight @ ((own - by_chance) / mixed))
+        by_bias = light @ self.q - tally(self.y, trusted, k)
+        prior, slope = self._prior(theta)
+        gradient = np.concatenate([[by_scale, by_noise, by_bias @ self.line], by_bias])
+        return prior - float(self.weight @ np.log(mixed)), gradient + slope
+
+    def _prior(self, theta: Vector) -> tuple[float, Vector]:
+        """−log prior of θ and its gradient."""
+        a = float(np.exp(theta[0]))
+        width = np.concatenate([[1.0, NOISE_SPREAD, SLOPE_SPREAD], np.full(len(theta) - 3, self.spread)])
+        centre = np.zeros(len(theta))
+        centre[:3] = theta[0], NOISE_MEAN, max(0.0, 1 - a)
+        distance = (theta - centre) / width
+        value, slope = float(distance @ distance) / 2, distance / width
+        excess = theta[0] ** 2 / (SCALE_FREEDOM * SCALE_SPREAD**2)
+        slope[0] = (SCALE_FREEDOM + 1) * theta[0] / (SCALE_FREEDOM * SCALE_SPREAD**2) / (1 + excess)
+        slope[0] += slope[2] * a if a < 1 else 0.0
+        return value + (SCALE_FREEDOM + 1) / 2 * float(np.log1p(excess)), slope
+
+    def learnt_spread(self, theta: Vector) -> float:
+        """σ by a step of expectation maximisation, variances by the diagonal of the Hessian."""
+        self(theta)
+        curvature = (self.weight @ (self.q * (1 - self.q))).astype(np.float64)
+        square = theta[3:] ** 2 + 1 / (curvature + 1 / self.spread**2)
+        return float(np.sqrt((square.sum() + HYPER_CLASSES * HYPER_SPREAD**2) / (len(square) + HYPER_CLASSES)))
+
+    def calibration(self, theta: Vector) -> Calibration:
+        """What θ says."""
+        noise = float(1 / (1 + np.exp(-theta[1])))
+        return Calibration(float(np.exp(theta[0])), self.bias(theta), self.shares, noise)
 
 
 def labels_per_class(problem: Problem) -> Vector:

@@ -5,11 +5,12 @@ tuning that has not seen it. What is then known of class k is how often its samp
 after): few counts for a rare class. As in tuning, the model's opinion helps out: the cells' probabilities get a
 Dirichlet posterior,
 
-    p_k ~ Dirichlet(counts_k + n₁ q_k),    q_k: the cells' shares by the calibrated posterior of the same samples,
+    p_k ~ Dirichlet(counts_k + n₁ q_k + n₂ p̄),    q_k: cells' shares by the calibrated posterior of the same samples,
 
-and the improvement is a function of p, so that draws of p are draws of the improvement. Their spread is that of this
-sample about the truth. The interval is for what another sample of this size would show, which varies as much again; and
-with few samples per class tunings differ among themselves, which widens it further.
+p̄ for the mean class, which stands in where neither labels nor model have seen enough. The improvement is a function of
+the p_k, so that draws of these are draws of the improvement. Their spread is that of this sample about the truth. The
+interval is for what another sample of this size would show, which varies as much again; and with few samples per class
+tunings differ among themselves, which widens it further.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from capri.sampling import stratified_folds
 FOLDS = 5
 UNADJUSTED, TUNED = "unadjusted", "tuned"  # the lowest rung of the ladder, and what was asked for
 OPINION = 20.0  # n₁: how many labels the model's opinion of a class is worth where it judges
-UNSTEADY = 30.0  # samples per class at which tunings differ as much as samples do
+COMMON = 2.0  # n₂: how many labels the mean of all classes is worth
+ANY = 0.2  # the share of these that may lie in any cell
+UNSTEADY = 12.0  # samples per class at which tunings differ as much as samples do
 LEAST = 1e-3  # mass that is told from none
 
 
@@ -153,9 +156,13 @@ def _label_mass(problem: Problem, judged: Judged) -> Vector:
 
 
 def _opinion(problem: Problem, judged: Judged) -> NDArray[Any]:
-    """(n, K): the model's opinion of the class of each judged sample, n₁ labels for each class in all."""
-    opinion = judged.posterior * problem.given[judged.rows, None].astype(judged.posterior.dtype)
-    opinion *= OPINION / np.maximum(opinion.sum(axis=0), np.finfo(np.float32).tiny)
+    """(n, K): the model's opinion of the class of each judged sample, up to n₁ labels for each class in all.
+
+    Of a class of which it sees less than a sample among those judged, it is worth less.
+    """
+    given = problem.given[judged.rows] / problem.given[judged.rows].mean()
+    opinion = judged.posterior * given[:, None].astype(judged.posterior.dtype)
+    opinion *= (OPINION / (1 + opinion.sum(axis=0, dtype=np.float64))).astype(opinion.dtype)
     return np.asarray(opinion)
 
 
@@ -171,6 +178,7 @@ def _right_cells(problem: Problem, judged: Judged, first: NDArray[np.int64], sec
     one, other = tally(first, opinion[rows, first], k), tally(second, opinion[rows, second], k)
     neither = opinion.sum(axis=0, dtype=np.float64) - one - other + both
     mass = labels + np.maximum(np.column_stack([neither, other - both, one - both, both]), 0.0)
+    mass += _of_all_classes(mass[problem.present])
     classes, wrong = np.repeat(np.arange(k), 4), (np.repeat(np.arange(k), 4) + 1) % k
     right_first, right_second = np.tile([False, False, True, True], k), np.tile([False, True, False, True], k)
     here = problem.present[classes]
@@ -178,13 +186,21 @@ def _right_cells(problem: Problem, judged: Judged, first: NDArray[np.int64], sec
     return Cells(classes[here], before[here], after[here], np.maximum(mass.ravel()[here], LEAST))
 
 
+def _of_all_classes(mass: NDArray[np.float64]) -> Vector:
+    """Cells (4,) that a class is taken to have before anything is known of it: those of the mean class, or any."""
+    shares = mass / np.maximum(mass.sum(axis=1, keepdims=True), LEAST)
+    return np.asarray(COMMON * ((1 - ANY) * shares.mean(axis=0) + ANY / 4))
+
+
 def _all_cells(problem: Problem, judged: Judged, first: NDArray[np.int64], second: NDArray[np.int64]) -> Cells:
     """For objectives on the confusion matrix: a cell for each class and pair of decisions that has mass."""
     k, y, opinion = problem.n_classes, problem.y[judged.rows], _opinion(problem, judged)
     opinion[:, ~problem.present] = 0
     i, c = np.nonzero(opinion > LEAST)
-    classes = np.concatenate([y, c])
-    before, after = np.concatenate([first, first[i]]), np.concatenate([second, second[i]])
-    mass = np.concatenate([_label_mass(problem, judged), opinion[i, c]])
+    some = _right_cells(problem, judged, first, second)
+    common = np.tile(_of_all_classes(some.mass.reshape(-1, 4)), int(problem.present.sum()))
+    classes = np.concatenate([y, c, some.classes])
+    before, after = np.concatenate([first, first[i], some.before]), np.concatenate([second, second[i], some.after])
+    mass = np.concatenate([_label_mass(problem, judged), opinion[i, c], common])
     keys, inverse = np.unique((classes * k + before) * k + after, return_inverse=True)
     return Cells(keys // (k * k), keys // k % k, keys % k, tally(inverse, mass, len(keys)))
