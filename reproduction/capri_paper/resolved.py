@@ -87,7 +87,7 @@ def _tuning_constants(given: Mapping[str, Any]) -> dict[str, Any]:
     if method == "plain" or pools:
         found |= _constants(smooth, "SHARPNESS", "HINGE", "MARGIN_SAMPLES", "PRECISION")
     if pools:
-        found |= _constants(pooling, "UNIT", "SHARED", "FEW", "CARE", "CAUTION", "OPINION")
+        found |= _constants(pooling, "UNIT", "SURE", "SHARED", "FEW", "CARE", "CAUTION", "OPINION")
         found |= _constants(search, "ROUNDS") | _constants(smooth, "ITERATIONS") | calibration_constants(calibration)
     if method in ("cdt", "vs"):
         found |= {"GAMMAS": methods.GAMMAS.tolist()}
@@ -98,7 +98,8 @@ def _tuning_constants(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def calibration_constants(module: ModuleType) -> dict[str, Any]:
     """Of what the model is taken to believe."""
-    names = ("SCALE_SPREAD", "BIAS_SPREAD", "NOISE_MEAN", "NOISE_SPREAD", "LEAST_IMPORTANCE", "LEAST_SHARE")
+    names = ("SCALE_SPREAD", "SCALE_FREEDOM", "SLOPE_SPREAD", "BIAS_SPREAD", "HYPER_SPREAD", "HYPER_CLASSES")
+    names += ("NOISE_MEAN", "NOISE_SPREAD", "LEAST_IMPORTANCE", "LEAST_SHARE")
     return _constants(module, *names) | {"CALIBRATION_ITERATIONS": module.ITERATIONS}
 
 

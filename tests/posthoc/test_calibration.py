@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from scipy.optimize import approx_fprime
 from scipy.special import expit, softmax
 
@@ -16,7 +17,9 @@ from capri.posthoc.calibration import (
     BIAS_SPREAD,
     NOISE_MEAN,
     NOISE_SPREAD,
+    SCALE_FREEDOM,
     SCALE_SPREAD,
+    SLOPE_SPREAD,
     UNKNOWN_SPREAD,
     calibrate,
     labels_per_class,
@@ -24,6 +27,7 @@ from capri.posthoc.calibration import (
 )
 from capri.posthoc.methods import Task
 from capri.posthoc.problem import Problem
+from capri.posthoc.smooth import descend
 
 
 def drawn(n=4000, k=4, temperature=1.0, bias=None, seed=0):
@@ -68,32 +72,55 @@ class TestLikelihood:
         totals = np.bincount(tail.y, weights=weight) + 0.5
         np.testing.assert_allclose(found.shares, totals / totals.sum())
         shift = np.log(found.shares / (tail.counts / tail.counts.sum())) if known else np.zeros(5)
-        spread = BIAS_SPREAD if known else UNKNOWN_SPREAD
+        line = np.log(tail.counts) if known else np.zeros(5)
+        monkeypatch.setattr(kept["loss"], "spread", BIAS_SPREAD if known else UNKNOWN_SPREAD)  # before it is learnt
+        spread = kept["loss"].spread
 
         def minus_log_posterior(theta):
-            q = softmax(np.exp(theta[0]) * tail.scores + shift + theta[2:], axis=1)
+            bias = shift + theta[2] * (line - line.mean()) + theta[3:]
+            q = softmax(np.exp(theta[0]) * tail.scores + bias, axis=1)
             mixed = (1 - expit(theta[1])) * q[np.arange(len(tail.y)), tail.y] + expit(theta[1]) * found.shares[tail.y]
-            prior = (theta[0] / SCALE_SPREAD) ** 2 + ((theta[2:] / spread) ** 2).sum()
-            prior += ((theta[1] - NOISE_MEAN) / NOISE_SPREAD) ** 2
-            return prior / 2 - weight @ np.log(mixed)
+            prior = stats.norm.logpdf(theta[3:], 0, spread).sum() + stats.norm.logpdf(
+                theta[1], NOISE_MEAN, NOISE_SPREAD
+            )
+            prior += stats.norm.logpdf(theta[2], max(0, 1 - np.exp(theta[0])), SLOPE_SPREAD)
+            prior += stats.t.logpdf(theta[0], SCALE_FREEDOM, 0, SCALE_SPREAD)
+            return -prior - weight @ np.log(mixed)
 
-        for theta in (np.zeros(7), rng.normal(size=7) / 2):
+        start = np.zeros(8)
+        start[0] = 0.2
+        constant = minus_log_posterior(start) - kept["loss"](start)[0]  # densities are normalised
+        for theta in (start, np.array([-0.4, -1.0, 0.3, *rng.normal(size=5)]), rng.normal(size=8) / 2):
             value, gradient = kept["loss"](theta)
-            assert value == pytest.approx(minus_log_posterior(theta))
+            assert value + constant == pytest.approx(minus_log_posterior(theta))
             np.testing.assert_allclose(gradient, approx_fprime(theta, minus_log_posterior, 1e-6), atol=2e-3)
 
-    def test_the_optimum_fulfils_the_score_equations(self, tail):
-        found, rows = calibrate(Problem(tail.scores, tail.y), tail.counts), np.arange(len(tail.y))
+    def test_the_optimum_has_no_slope(self, tail, monkeypatch):
+        ends = []
+        monkeypatch.setattr(calibration, "descend", lambda f, *rest: ends.append((f, descend(f, *rest))) or ends[-1][1])
+        found = calibrate(Problem(tail.scores, tail.y), tail.counts)
+        loss, theta = ends[-1]
+        assert np.abs(loss(theta)[1]).max() < 0.3
         q = softmax(found.scale * tail.scores + found.bias, axis=1)
         mixed = (1 - found.noise) * q + found.noise * found.shares
         np.testing.assert_allclose(found.posterior(tail.scores), mixed, atol=1e-9)
-        b = found.bias - np.log(found.shares / (tail.counts / tail.counts.sum()))
-        trust = ((1 - found.noise) * q / mixed)[rows, tail.y]  # that a label is told by its scores
-        told = np.bincount(tail.y, weights=trust)
-        np.testing.assert_allclose(trust @ q + b / BIAS_SPREAD**2, told, atol=0.3)
-        own = trust @ tail.scores[rows, tail.y]
-        by_scale = found.scale * (trust @ (q * tail.scores).sum(axis=1) - own)
-        assert by_scale == pytest.approx(-np.log(found.scale) / SCALE_SPREAD**2, abs=0.3)
+
+    def test_the_spread_of_biases_is_learnt(self):
+        even, uneven = (drawn(k=8, bias=b * np.tile([1.0, -1.0], 4), seed=5) for b in (0.0, 0.8))
+        spreads = []
+        for scores, y, _ in (even, uneven):
+            likelihood = calibration._Likelihood(Problem(scores, y), np.bincount(y))
+            theta = descend(likelihood, np.zeros(11), 60)
+            spreads.append(likelihood.learnt_spread(theta))
+        assert spreads[0] < 0.15 < 0.5 < spreads[1]
+
+    def test_a_model_too_sure_of_its_evidence_is_not_so_of_its_shares(self):
+        counts = np.array([900.0, 90.0, 10.0])
+        scores, y = gaussians(4000, counts)
+        evidence = scores - np.log(counts / counts.sum())
+        found = calibrate(Problem(3 * evidence + np.log(counts / counts.sum()), y), counts)
+        offsets = found.offsets() - found.offsets().mean()
+        np.testing.assert_allclose(offsets, np.log(counts) - np.log(counts).mean(), atol=0.5)
 
     def test_labels_that_scores_say_nothing_of_are_noise(self):
         scores, y, _ = drawn(seed=3)

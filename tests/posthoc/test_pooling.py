@@ -46,13 +46,19 @@ class TestPrior:
         assert np.sum((A @ shared) ** 2) == pytest.approx(SHARED * np.var(shared))
 
     def test_fewer_samples_per_class_pool_more(self, tail_of):
-        few, many = (default_strength(Problem(t.scores, t.y)) for t in (tail_of(per_class=5), tail_of(per_class=50)))
-        assert few == pytest.approx(pooling.UNIT / 5)
-        assert many == pytest.approx(pooling.UNIT / 50)
+        sizes = (tail_of(per_class=5), tail_of(per_class=50))
+        few, many = (default_strength(Problem(t.scores, t.y, "sdev")) for t in sizes)
+        assert few == pytest.approx(pooling.UNIT / 5**2)
+        assert many == pytest.approx(pooling.UNIT / 50**2)
+
+    def test_a_sum_of_class_errors_trusts_the_calibrated_answer_longer(self, tail_of):
+        tail = tail_of(per_class=50)
+        linear, other = (default_strength(Problem(tail.scores, tail.y, o)) for o in ("balanced", "cvar:0.4"))
+        assert linear == pytest.approx(other + pooling.SURE / 50)
 
     def test_samples_without_weight_do_not_count(self, tail):
-        problem = Problem(tail.scores, tail.y, sample_weight=np.arange(150) % 3 == 0)
-        assert default_strength(problem) == pytest.approx(pooling.UNIT / 10)
+        problem = Problem(tail.scores, tail.y, "sdev", sample_weight=np.arange(150) % 3 == 0)
+        assert default_strength(problem) == pytest.approx(pooling.UNIT / 10**2)
 
 
 class TestPool:

@@ -200,7 +200,16 @@ def _all_cells(problem: Problem, judged: Judged, first: NDArray[np.int64], secon
     some = _right_cells(problem, judged, first, second)
     common = np.tile(_of_all_classes(some.mass.reshape(-1, 4)), int(problem.present.sum()))
     classes = np.concatenate([y, c, some.classes])
-    before, after = np.concatenate([first, first[i], some.before]), np.concatenate([second, second[i], some.after])
+    before = np.concatenate([first, first[i], _taken_for(some.classes, some.before, first, k)])
+    after = np.concatenate([second, second[i], _taken_for(some.classes, some.after, second, k)])
     mass = np.concatenate([_label_mass(problem, judged), opinion[i, c], common])
     keys, inverse = np.unique((classes * k + before) * k + after, return_inverse=True)
     return Cells(keys // (k * k), keys // k % k, keys % k, tally(inverse, mass, len(keys)))
+
+
+def _taken_for(
+    classes: NDArray[np.int64], decided: NDArray[np.int64], decisions: NDArray[np.int64], k: int
+) -> NDArray[np.int64]:
+    """Right decisions as they are; wrong ones as the class that is most often decided for, or the second of these."""
+    second, first = np.argsort(np.bincount(decisions, minlength=k), kind="stable")[-2:]
+    return np.where(decided == classes, decided, np.where(classes == first, second, first))
