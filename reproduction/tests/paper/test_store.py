@@ -208,3 +208,23 @@ def test_several_processes_lose_no_line(store, counter):
 def test_several_jobs(store, counter):
     assert run(units(*range(6)), store, jobs=2) == []
     assert counter.times == 6
+
+
+@pytest.mark.parametrize("name", ["double", "double-{}"])
+def test_a_link_in_the_place_of_a_lock_does_not_empty_its_target(store, tmp_path, name):
+    (unit,) = units(7)
+    target, lock = tmp_path / "precious", store.root / "locks" / name.format(unit.digest)
+    target.write_text("kept")
+    lock.parent.mkdir(parents=True)
+    lock.symlink_to(target)
+    with pytest.raises(InputError, match="in the place of a lock and is none"):
+        store.need(unit)
+    assert target.read_text() == "kept"
+
+
+def test_what_a_killed_process_left_half_written_goes(store):
+    store.need(units(1)[0])
+    left = store.root / ".double.jsonl.abcd1234.part"
+    left.write_text("half a li")
+    store.need(units(2)[0])
+    assert not left.exists()
