@@ -12,6 +12,9 @@ from capri._checks import InputError
 from capri.train.presets import PRESETS
 from capri.train.settings import build, merge, option, parse_assignments, read_toml, to_mapping, to_toml
 
+#: The checkpoint of a run, in its folder.
+LAST = Path("checkpoints", "last.ckpt")
+
 
 @dataclass(frozen=True)
 class DataConfig:

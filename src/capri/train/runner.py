@@ -16,6 +16,7 @@ Test data are touched once, after the last epoch.
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -27,14 +28,16 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from capri._checks import AbsentClassWarning, InputError
 from capri._files import write_atomically
+from capri._stopping import Stopped
 from capri.bilevel.losses import ParametricCrossEntropy
 from capri.data.modules import SplitsDataModule
 from capri.train import artefacts
 from capri.train.checkpoints import AtomicCheckpointIO
-from capri.train.config import Config
+from capri.train.config import LAST, Config
 from capri.train.experiment import make_data, make_model, make_strategy, module_settings
 from capri.train.module import Classifier
 from capri.train.recorder import Recorder, RunProgress
@@ -70,9 +73,19 @@ def run(config: Config, *, resume: bool = False) -> dict[str, Any]:
     trainer = make_trainer(config, recorder)
     if trainer.is_global_zero:
         print(describe(config, data), flush=True)
+    fit(trainer, classifier, recorder.path if resume else None, datamodule=data)
     with quiet():
-        trainer.fit(classifier, datamodule=data, ckpt_path=recorder.path if resume and recorder.path.exists() else None)
         return _finish(config, data, classifier, recorder) if trainer.is_global_zero else {}
+
+
+def fit(trainer: L.Trainer, module: L.LightningModule, checkpoint: Path | None, **data: Any) -> None:
+    """Train, from the checkpoint if there is one. Told to stop, Lightning by itself would end with exit code 0."""
+    start = checkpoint if checkpoint is not None and checkpoint.exists() else None
+    try:
+        with quiet():
+            trainer.fit(module, ckpt_path=start, **data)
+    except SIGTERMException:
+        raise Stopped(signal.SIGTERM) from None
 
 
 def make_trainer(config: Config, recorder: Recorder) -> L.Trainer:
@@ -131,7 +144,7 @@ def describe(config: Config, data: SplitsDataModule) -> str:
 def claim(folder: Path, config: Config, resume: bool) -> None:
     """Write config.toml; refuse a folder of another run, of training or of a search."""
     path = folder / "config.toml"
-    started = (folder / "checkpoints" / "last.ckpt").exists()
+    started = (folder / LAST).exists()
     if started and not resume:
         raise InputError(f"{folder} holds a run already; go on with --resume, or choose another folder with --out.")
     if started and path.exists():

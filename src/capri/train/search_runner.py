@@ -25,7 +25,7 @@ from capri.train import artefacts
 from capri.train.config import Config
 from capri.train.experiment import make_data, make_model
 from capri.train.recorder import Recorder
-from capri.train.runner import claim, make_trainer, quiet, run
+from capri.train.runner import claim, fit, make_trainer, run
 from capri.train.search import Search
 from capri.train.search_config import SearchRun
 from capri.train.trajectory import plot_trajectory
@@ -95,8 +95,7 @@ def search(config: SearchRun, *, resume: bool = False) -> dict[str, Any]:
     trainer = make_trainer(config.training(trainer=settings), recorder)
     trainer.callbacks.insert(0, _PolicyWriter(folder, config))  # type: ignore[attr-defined]
     print(_describe(config, data), flush=True)
-    with quiet():
-        trainer.fit(module, datamodule=data, ckpt_path=recorder.path if resume and recorder.path.exists() else None)
+    fit(trainer, module, recorder.path if resume else None, datamodule=data)
     return _finish(config, module, recorder)
 
 
