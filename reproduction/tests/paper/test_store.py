@@ -243,4 +243,4 @@ def test_a_run_that_is_told_to_stop_does_not_end_as_done(store, monkeypatch, cap
         app(["paper", "run", "quantile", "--preset", "smoke", "--seeds", "1", "--results", str(store.root)])
     assert ended.value.code == 143
     said = "capri: stopped by SIGTERM. What is done is kept: run the same command again, and it goes on."
-    assert capsys.readouterr().err.splitlines() == [said]
+    assert capsys.readouterr().err.splitlines()[-1] == said
