@@ -6,14 +6,15 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from capri._checks import InputError
+from capri._provenance import file_digest
 from capri.train.presets import PRESETS
 from capri.train.settings import build, merge, option, parse_assignments, read_toml, to_mapping, to_toml
 
-#: The checkpoint of a run, in its folder.
-LAST = Path("checkpoints", "last.ckpt")
+#: In the folder of a run: its checkpoint, the one of the epoch before, and what it ends with.
+LAST, PREVIOUS, SUMMARY = Path("checkpoints", "last.ckpt"), Path("checkpoints", "previous.ckpt"), Path("summary.json")
 
 
 @dataclass(frozen=True)
@@ -204,15 +205,18 @@ class Config:
         return to_mapping(self)
 
     def digest(self) -> str:
-        """A digest of all settings but `out` and `data.root`, which do not change the result.
+        """A digest of all settings; of files that they name the content counts, and not where they lie.
 
         Returns
         -------
         str
             16 hexadecimal digits.
         """
-        bare = replace(self, out="", data=replace(self.data, root=""))
-        return hashlib.sha256(bare.to_toml().encode()).hexdigest()[:16]
+        return hashlib.sha256(self._anywhere().to_toml().encode()).hexdigest()[:16]
+
+    def _anywhere(self) -> Self:
+        loss = replace(self.loss, policy=file_digest(self.loss.policy))
+        return replace(self, out="", data=replace(self.data, root=""), loss=loss)
 
 
 def resolve(

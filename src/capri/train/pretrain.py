@@ -31,10 +31,11 @@ from capri.evaluation import evaluate
 from capri.models.simsiam import SimSiam, spread, two_views
 from capri.train import artefacts
 from capri.train.checkpoints import random_state, restore_random_state
-from capri.train.config import LAST, Config
-from capri.train.experiment import make_data, make_model
+from capri.train.claim import claimed
+from capri.train.config import LAST, SUMMARY, Config
+from capri.train.experiment import identity, make_data, make_model
 from capri.train.recorder import write_csv
-from capri.train.runner import claim, fit, make_trainer
+from capri.train.runner import fit, make_trainer
 
 BASE_LR, MOMENTUM, WEIGHT_DECAY = 0.06, 0.9, 5e-4  # SGD with a cosine, as in the SimSiam paper's CIFAR experiments
 
@@ -106,29 +107,28 @@ class _Keeper(Checkpoint):
 
 def pretrain(config: Config, *, resume: bool = False) -> dict[str, Any]:
     """Train the encoder, probe it and a random one, write the artefacts."""
-    folder = Path(config.out)
     if config.data.name not in ("cifar10-lt", "cifar100-lt", "imagenet-lt"):
         raise InputError(f"data.name is {config.data.name!r}; views are made of images: use cifar10-lt or another.")
     if config.trainer.devices * config.trainer.num_nodes > 1:
         raise InputError("pretraining runs on one device; set trainer.devices=1.")
-    claim(folder, config, resume)
-    L.seed_everything(config.seed, verbose=False)
-    data = make_data(config)
-    encoder = make_model(config, data.splits)
-    random_probe = linear_probe(encoder, data)
-    module, keeper = Pretraining(SimSiam(encoder), data.generator), _Keeper(folder, data.generator)
-    trainer = make_trainer(config, keeper)  # type: ignore[arg-type]
-    fit(trainer, module, folder / LAST if resume else None, train_dataloaders=_Pairable(data))
-    artefacts.write_model(folder / "encoder.safetensors", encoder)
-    summary = {
-        "spread": keeper.rows[-1]["spread"],
-        "probe": linear_probe(encoder, data),
-        "probe_random": random_probe,
-        "epochs": len(keeper.rows),
-        **artefacts.provenance(),
-        "config": config.to_mapping(),
-    }
-    artefacts.write_json(folder / "summary.json", summary)
+    with claimed(config, resume) as folder:
+        L.seed_everything(config.seed, verbose=False)
+        data = make_data(config)
+        encoder = make_model(config, data.splits)
+        random_probe = linear_probe(encoder, data)
+        module, keeper = Pretraining(SimSiam(encoder), data.generator), _Keeper(folder, data.generator)
+        trainer = make_trainer(config, keeper, identity(config, data.splits))  # type: ignore[arg-type]
+        fit(trainer, module, folder, resume, train_dataloaders=_Pairable(data))
+        artefacts.write_model(folder / "encoder.safetensors", encoder)
+        summary = {
+            "spread": keeper.rows[-1]["spread"],
+            "probe": linear_probe(encoder, data),
+            "probe_random": random_probe,
+            "epochs": len(keeper.rows),
+            **artefacts.provenance(),
+            "config": config.to_mapping(),
+        }
+        artefacts.write_summary(folder / SUMMARY, summary, "encoder.safetensors")
     return summary
 
 

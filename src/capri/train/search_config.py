@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from capri._checks import InputError
+from capri._provenance import file_digest
 from capri.evidence import REGISTRY
 from capri.train.config import Config, LossConfig, resolve_as
 from capri.train.presets import PRESETS
@@ -104,6 +105,9 @@ class SearchRun(Config):
     def search_epochs(self) -> int:
         """Epochs of the search itself."""
         return self.search.epochs or self.trainer.max_epochs
+
+    def _anywhere(self) -> Self:
+        return replace(super()._anywhere(), search=replace(self.search, init=file_digest(self.search.init)))
 
     def training(self, **changes: Any) -> Config:
         """The same run without the search.
