@@ -191,6 +191,22 @@ def test_batch_normalisation_over_processes_is_for_gpus(tmp_path, feature_run):
     assert "trainer.sync_batchnorm is true and trainer.accelerator 'cpu'" in result.output
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["trainer.accelerator=mps"], "trainer.accelerator is 'mps', which torch does not find here; use auto."),
+        (["loss.strategy=weighted", "loss.weights=[1, 2]"], "loss.weights has 2 entries for 3 classes; give one per"),
+    ],
+)
+def test_what_only_the_run_can_know_is_one_line_too(tmp_path, feature_run, monkeypatch, settings, message):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    arguments = [*feature_run, *(f"--set={setting}" for setting in settings), "--out", str(tmp_path / "run")]
+    result = CliRunner().invoke(commands, ["train", *arguments])
+    assert result.exit_code == 2
+    assert message in result.output
+    assert "epoch" not in result.output
+
+
 def test_a_diverging_run_says_so(tmp_path, feature_run):
     arguments = [*feature_run, "--set", "optimizer.name=sgd", "--set", "optimizer.lr=1e38"]
     result = CliRunner().invoke(commands, ["train", *arguments, "--out", str(tmp_path / "run")])

@@ -52,11 +52,10 @@ def _check(folder: Path, config: Config, resume: bool) -> None:
 
 
 def _prepare(folder: Path, config: Config) -> None:
-    """Nothing that another process left may pass for a file of this run."""
+    """Nothing that was left behind may pass for a file of this run, which has ended when its summary is there."""
     for place in (folder, (folder / LAST).parent):
         remove_partial(place)
-    if started_from(folder) is None:
-        (folder / SUMMARY).unlink(missing_ok=True)
+    (folder / SUMMARY).unlink(missing_ok=True)
     write_atomically(folder / "config.toml", config.to_toml().encode())
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from capri._checks import AbsentClassWarning, InputError, Ints
+from capri._checks import AbsentClassWarning, InputError, Ints, check_vector
 from capri._provenance import data_digest
 from capri.attributes import frequency
 from capri.data.batches import image_scaling, random_crop_flip
@@ -184,7 +184,9 @@ def _named_strategy(config: LossConfig, splits: Splits) -> Strategy:
     if config.strategy == "ce":
         return Strategy.of(splits.n_classes)
     if config.strategy == "weighted":
-        return Strategy.weighted(config.weights or 1 / frequency(counts))
+        if not config.weights:
+            return Strategy.weighted(1 / frequency(counts))
+        return Strategy.weighted(check_vector(config.weights, "loss.weights", splits.n_classes, low=0))
     if config.strategy == "la":
         return Strategy.logit_adjustment(counts, config.tau)
     if config.strategy == "cdt":

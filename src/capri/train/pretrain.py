@@ -31,11 +31,10 @@ from capri.evaluation import evaluate
 from capri.models.simsiam import SimSiam, spread, two_views
 from capri.train import artefacts
 from capri.train.checkpoints import random_state, restore_random_state
-from capri.train.claim import claimed
 from capri.train.config import LAST, SUMMARY, Config
-from capri.train.experiment import identity, make_data, make_model
+from capri.train.experiment import identity, make_model
 from capri.train.recorder import write_csv
-from capri.train.runner import fit, make_trainer
+from capri.train.runner import begun, fit, make_trainer
 
 BASE_LR, MOMENTUM, WEIGHT_DECAY = 0.06, 0.9, 5e-4  # SGD with a cosine, as in the SimSiam paper's CIFAR experiments
 
@@ -111,9 +110,7 @@ def pretrain(config: Config, *, resume: bool = False) -> dict[str, Any]:
         raise InputError(f"data.name is {config.data.name!r}; views are made of images: use cifar10-lt or another.")
     if config.trainer.devices * config.trainer.num_nodes > 1:
         raise InputError("pretraining runs on one device; set trainer.devices=1.")
-    with claimed(config, resume) as folder:
-        L.seed_everything(config.seed, verbose=False)
-        data = make_data(config)
+    with begun(config, resume) as (folder, data):
         encoder = make_model(config, data.splits)
         random_probe = linear_probe(encoder, data)
         module, keeper = Pretraining(SimSiam(encoder), data.generator), _Keeper(folder, data.generator)

@@ -38,7 +38,7 @@ from capri.data.modules import SplitsDataModule
 from capri.train import artefacts
 from capri.train.checkpoints import AtomicCheckpointIO, Identity
 from capri.train.claim import claimed, started_from
-from capri.train.config import SUMMARY, Config
+from capri.train.config import SUMMARY, Config, TrainerConfig
 from capri.train.experiment import identity, make_data, make_model, make_strategy, module_settings
 from capri.train.module import Classifier
 from capri.train.recorder import Recorder, RunProgress
@@ -59,9 +59,7 @@ def run(config: Config, *, resume: bool = False) -> dict[str, Any]:
     dict
         The summary, as in ``summary.json``; empty in all processes but the first.
     """
-    with claimed(config, resume) as folder:
-        L.seed_everything(config.seed, verbose=False)
-        data = make_data(config)
+    with begun(config, resume) as (folder, data):
         splits = data.splits
         classifier = Classifier(
             make_model(config, splits),
@@ -77,6 +75,26 @@ def run(config: Config, *, resume: bool = False) -> dict[str, Any]:
             return _finish(config, data, classifier, recorder) if trainer.is_global_zero else {}
 
 
+@contextmanager
+def begun(config: Config, resume: bool) -> Iterator[tuple[Path, SplitsDataModule]]:
+    """How all runs begin: the device is there, the folder is this run's, seeds are set, and data are read."""
+    _check_device(config.trainer)
+    with claimed(config, resume) as folder:
+        L.seed_everything(config.seed, verbose=False)
+        yield folder, make_data(config)
+
+
+def _check_device(settings: TrainerConfig) -> None:
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    there["gpu"] = any(there.values())
+    if not there.get(settings.accelerator, True):
+        raise InputError(f"trainer.accelerator is {settings.accelerator!r}, which torch does not find here; use auto.")
+    if settings.sync_batchnorm and settings.accelerator == "cpu":
+        raise InputError(
+            "trainer.sync_batchnorm is true and trainer.accelerator 'cpu'; torch has it for GPUs only, set it to false."
+        )
+
+
 def fit(trainer: L.Trainer, module: L.LightningModule, folder: Path, resume: bool, **data: Any) -> None:
     """Train, resumed from the checkpoint if there is one. SIGTERM stops it; Lightning would end with exit code 0."""
     try:
@@ -90,10 +108,6 @@ def make_trainer(config: Config, recorder: Recorder, of: Identity | None = None)
     """Lightning's trainer; our recorder writes metrics and checkpoints (`of` this run), so its own are off."""
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     settings = config.trainer
-    if settings.sync_batchnorm and settings.accelerator == "cpu":
-        raise InputError(
-            "trainer.sync_batchnorm is true and trainer.accelerator 'cpu'; torch has it for GPUs only, set it to false."
-        )
     callbacks: list[Callback] = [recorder, *([RunProgress()] if sys.stdout.isatty() else [])]
     return L.Trainer(
         max_epochs=settings.max_epochs,

@@ -22,11 +22,10 @@ from torch import nn
 from capri._checks import InputError
 from capri.policy import Policy
 from capri.train import artefacts
-from capri.train.claim import claimed
 from capri.train.config import SUMMARY, Config
-from capri.train.experiment import identity, make_data, make_model
+from capri.train.experiment import identity, make_model
 from capri.train.recorder import Recorder
-from capri.train.runner import fit, make_trainer, run
+from capri.train.runner import begun, fit, make_trainer, run
 from capri.train.search import Search
 from capri.train.search_config import SearchRun
 from capri.train.trajectory import plot_trajectory
@@ -85,9 +84,7 @@ def retrain(config: Config, policy: str | Path, *, transfer: str = "unchanged", 
 
 def search(config: SearchRun, *, resume: bool = False) -> dict[str, Any]:
     """The search alone; returns its summary and leaves policy.json."""
-    with claimed(config, resume) as folder:
-        L.seed_everything(config.seed, verbose=False)
-        data = make_data(config)
+    with begun(config, resume) as (folder, data):
         module = Search(_network(config, data.splits), config, data)
         recorder = Recorder(folder, data.generator)
         # Gradients are clipped by the module itself: Lightning leaves manual optimisation alone.
