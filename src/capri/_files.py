@@ -67,9 +67,10 @@ def locked(path: str | Path, advice: str | None = None) -> Iterator[None]:
     advice : str, optional
         What to do while another process holds it, for the message of the `InputError`; by default we wait.
 
-    Yields
-    ------
-    None
+    Returns
+    -------
+    context manager
+        Inside it the lock is held.
     """
     try:
         import fcntl
