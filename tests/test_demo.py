@@ -4,6 +4,7 @@ import io
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import capri
-from capri import Strategy, demo, packs
+from capri import InputError, Strategy, demo, packs
 from capri.__main__ import main
 from capri.cli import commands
 from capri.cli.demo import differences, markdown, table
@@ -39,6 +40,20 @@ def test_splits_are_drawn_the_same_each_time(splits):
     again = demo.long_tailed_digits(0)
     np.testing.assert_array_equal(again.test_y, splits[0].test_y)
     np.testing.assert_allclose(again.test_scores, splits[0].test_scores, atol=1e-6)
+
+
+def test_a_damaged_pack_is_refused(tmp_path, monkeypatch):
+    content = bytearray((Path(packs.__file__).parent / "cifar10-lt.npz").read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "cifar10-lt.npz").write_bytes(content)
+    monkeypatch.setattr(packs.resources, "files", lambda _: tmp_path)
+    with pytest.raises(InputError, match=r"the pack 'cifar10-lt' is damaged: its SHA-256 is not .* install"):
+        packs.load.__wrapped__("cifar10-lt")
+
+
+def test_every_pack_has_its_digest():
+    files = {path.name for path in Path(packs.__file__).parent.glob("*.npz")}
+    assert files == {f"{name}.npz" for name in packs.names()}
 
 
 def test_packs_are_halved_by_class():

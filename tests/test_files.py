@@ -1,11 +1,16 @@
-"""Files are written whole or not at all."""
+"""Files are written whole or not at all, and locked by one process at a time."""
 
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from capri._files import write_atomically
+from capri import InputError
+from capri._files import locked, remove_partial, write_atomically
 
 
 def test_a_new_file_holds_the_content_and_its_folder_is_made(tmp_path):
@@ -44,3 +49,71 @@ def test_a_folder_is_not_overwritten(tmp_path):
     with pytest.raises(OSError, match="folder"):
         write_atomically(target, b"new")
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
+    for name in (".file.abc123.part", ".other.abc123.part", "mine.part", "file"):
+        (tmp_path / name).touch()
+    remove_partial(tmp_path, "file")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".other.abc123.part", "file", "mine.part"]
+    remove_partial(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "mine.part"]
+
+
+HOLD = """
+import sys, time
+from capri._files import locked
+
+with locked(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_lock_is_held_by_one_names_it_and_goes_with_it(tmp_path):
+    path = tmp_path / "folder" / "lock"
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        message = rf"folder is in use by process {other.pid} on \S*; try later\."
+        with pytest.raises(InputError, match=message), locked(path, "try later."):
+            pass
+        other.kill()
+        other.wait()
+        with locked(path, "try later."):
+            assert path.read_text().startswith(f"process {os.getpid()} on ")
+    with locked(path, "try later."), pytest.raises(InputError, match="in use"), locked(path, "try later."):
+        pass
+
+
+def test_a_forked_process_does_not_hold_the_lock_of_its_parent(tmp_path):
+    ready, tell = os.pipe()
+    with locked(tmp_path / "lock"):
+        child = os.fork()
+        if child == 0:
+            os.write(tell, b"!")
+            time.sleep(60)
+            os._exit(0)
+        os.read(ready, 1)
+    try:
+        with locked(tmp_path / "lock", "try later."):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to, lambda path, _: path.write_text("precious")])
+def test_what_is_planted_in_the_place_of_a_lock_is_refused_and_left_as_it_was(tmp_path, plant):
+    target, path = tmp_path / "target", tmp_path / "lock"
+    target.write_text("precious")
+    plant(path, target)
+    with pytest.raises(InputError, match=r"lock is in the place of a lock and is none .*; remove it\."), locked(path):
+        pass
+    assert target.read_text() == path.read_text() == "precious"
+
+
+def test_a_link_to_nowhere_makes_nothing_there(tmp_path):
+    (tmp_path / "lock").symlink_to(tmp_path / "target")
+    with pytest.raises(InputError, match="remove it"), locked(tmp_path / "lock"):
+        pass
+    assert not (tmp_path / "target").exists()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from capri import InputError
+from capri.extension import Stopped
 from capri_paper.exhibits import Exhibit, Only, Plot, Size, Table
 from capri_paper.store import Store
 
@@ -57,7 +58,11 @@ def run(
 
     exhibit = _exhibit(name, set_ or [])
     units = exhibit.units(range(seeds), preset, Only.parse(only or []))
-    problems = run_units(units, _store(results, data, preset), jobs)
+    try:
+        problems = run_units(units, _store(results, data, preset), jobs)
+    except Stopped as stop:
+        stop.remedy = "What is done is kept: run the same command again, and it goes on."
+        raise
     for unit, reason in problems:
         typer.echo(f"not run: {unit.label}: {reason}", err=True)
     if problems:

@@ -14,15 +14,15 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from capri import InputError
-from capri.extension import commit, versions, write_atomically
+from capri.extension import commit, locked, remove_partial, versions, write_atomically
 
 Result: TypeAlias = dict[str, Any]
 
@@ -130,6 +130,7 @@ class Store:
                   "needs": {need.digest: need.label for need in unit.needs}, "version": unit.version,
                   "versions": versions(), "commit": commit()}  # fmt: skip
         with self._locked(unit.kind):
+            remove_partial(self.root, self.path(unit.kind).name)
             write_records(self.path(unit.kind), [*self.records(unit.kind).values(), record])
         for leftover in list(self.folder(unit).glob("**/checkpoints")):
             shutil.rmtree(leftover)
@@ -138,19 +139,8 @@ class Store:
         """One process at a time per unit."""
         return self._locked(f"{unit.kind}-{unit.digest}")
 
-    @contextmanager
-    def _locked(self, name: str) -> Iterator[None]:
-        """One process at a time. The lock goes with the process, so a killed one leaves none behind."""
-        try:
-            import fcntl
-        except ImportError:  # pragma: no cover (not on this system: run one process at a time)
-            yield
-            return
-        path = self.root / "locks" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
-            yield
+    def _locked(self, name: str) -> AbstractContextManager[None]:
+        return locked(self.root / "locks" / name)
 
 
 def write_records(path: Path, records: Iterable[Mapping[str, Any]]) -> None:

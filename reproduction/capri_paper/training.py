@@ -6,7 +6,6 @@ among them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -171,8 +170,7 @@ def do_pretrain(unit: Unit, store: Store) -> Result:
     config = _config(unit, store, folder)
     if not (folder / "summary.json").exists() or not (folder / "encoder.safetensors").exists():
         run(config, resume=_started(folder))
-    summary = _summary(folder)
-    _check_run(folder, summary["config"], config)
+    summary = _summary(folder, config)
     return {name: summary[name] for name in ("spread", "probe", "probe_random", "epochs", "commit")}
 
 
@@ -205,7 +203,7 @@ def do_bilevel(unit: Unit, store: Store) -> Result:
     kept = _kept(folder / "retrain", final, lambda: search_and_retrain(config, resume=_started(folder / "search")))
     if "failed" in kept:
         return kept
-    found = _summary(folder / "search")
+    found = _summary(folder / "search", config)
     return {**kept, "start_sdev": found["start_sdev"], "search_seconds": found["seconds"], "search_val": found["val"],
             "curve": _curve(folder / "search" / "trajectory.npz")}  # fmt: skip
 
@@ -242,7 +240,7 @@ def _retrain(unit: Unit, store: Store, policy: Any) -> Result:
     from capri.train.search_runner import retrain
 
     folder = store.folder(unit)
-    if not (folder / "run" / "summary.json").exists():
+    if not _started(folder / "run"):
         policy.save(folder / "policy.json")
     config = _config(unit, store, folder / "run")
     how = "inverse" if unit.settings["tuner"]["parameters"]["method"] == "cdt" else "unchanged"
@@ -263,8 +261,7 @@ def _kept(folder: Path, config: Config, run: Callable[[], Any]) -> Result:
             run()
         except FloatingPointError as error:
             return {"failed": str(error)}
-    summary = _summary(folder)
-    _check_run(folder, summary["config"], config)
+    summary = _summary(folder, config)
     kept = {name: summary[name] for name in ("test", "val", "seconds", "threads", "commit")}
     if summary["protocol"].startswith("balanced halves"):
         with np.load(folder / "logits.npz") as file:
@@ -273,17 +270,16 @@ def _kept(folder: Path, config: Config, run: Callable[[], Any]) -> Result:
     return kept
 
 
-def _check_run(folder: Path, stored: Mapping[str, Any], config: Config) -> None:
-    """A run that was put there by hand must be the one that is meant; a policy as its loss lies beside it."""
-    before = build(Config, stored).to_mapping()
-    elsewhere = ("out", "data.root", "search", *(["loss"] if before["loss"]["strategy"] == "policy" else []))
+def _summary(folder: Path, config: Config) -> dict[str, Any]:
+    """A run that was put there by hand must be the one that is meant, unchanged; a policy as its loss is beside it."""
+    from capri.train.artefacts import read_summary
+
+    found = read_summary(folder / "summary.json")
+    before = build(type(config), found["config"]).to_mapping()
+    elsewhere = ("out", "data.root", "search.init", *(["loss"] if before["loss"]["strategy"] == "policy" else []))
     changed = [name for name in differences(before, config.to_mapping()) if not name.startswith(elsewhere)]
     if changed:
         raise InputError(f"{folder} holds a run with other {', '.join(changed)}; delete it, and it is done anew.")
-
-
-def _summary(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return found
 
 

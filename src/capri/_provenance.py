@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
+from capri._checks import InputError
 from capri._version import __version__
 
 
@@ -31,6 +32,16 @@ def data_digest(*arrays: ArrayLike) -> str:
         sha.update(f"{array.dtype.str}{array.shape}".encode())
         sha.update(repr(array.tolist()).encode() if array.dtype == object else array.view(np.uint8).data)
     return sha.hexdigest()[:16]
+
+
+def file_digest(path: str | Path) -> str:
+    """A short digest of a file's content; empty for no file, the empty path."""
+    if not str(path):
+        return ""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}).") from None
 
 
 def versions() -> dict[str, str]:

@@ -10,9 +10,10 @@ import torch
 
 from capri._checks import InputError
 from capri.train.config import resolve
+from capri.train.experiment import make_data
 from capri.train.pretrain import Pretraining, pretrain
 from capri.train.search_config import resolve_search
-from capri.train.search_runner import _network, make_data
+from capri.train.search_runner import _network
 
 
 def config(root, out, epochs=2):

@@ -170,7 +170,7 @@ def test_a_file_that_cannot_grow_leaves_the_previous_checkpoint(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert plugin.load_checkpoint(path) == {"epoch": 1}
-    assert [file.name for file in tmp_path.iterdir()] == ["last.ckpt"]
+    assert {file.name for file in tmp_path.iterdir()} <= {"last.ckpt", "previous.ckpt"}
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path):
@@ -189,6 +189,22 @@ def test_batch_normalisation_over_processes_is_for_gpus(tmp_path, feature_run):
     )
     assert result.exit_code == 2
     assert "trainer.sync_batchnorm is true and trainer.accelerator 'cpu'" in result.output
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["trainer.accelerator=mps"], "trainer.accelerator is 'mps', which torch does not find here; use auto."),
+        (["loss.strategy=weighted", "loss.weights=[1, 2]"], "loss.weights has 2 entries for 3 classes; give one per"),
+    ],
+)
+def test_what_only_the_run_can_know_is_one_line_too(tmp_path, feature_run, monkeypatch, settings, message):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    arguments = [*feature_run, *(f"--set={setting}" for setting in settings), "--out", str(tmp_path / "run")]
+    result = CliRunner().invoke(commands, ["train", *arguments])
+    assert result.exit_code == 2
+    assert message in result.output
+    assert "epoch" not in result.output
 
 
 def test_a_diverging_run_says_so(tmp_path, feature_run):

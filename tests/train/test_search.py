@@ -18,6 +18,7 @@ from capri.cli import commands
 from capri.policy import Policy
 from capri.train import search, search_runner
 from capri.train.checkpoints import load_checkpoint
+from capri.train.experiment import make_data
 from capri.train.search import Search, ThinValidationWarning, validation_stream
 from capri.train.search_config import resolve_search
 
@@ -94,12 +95,12 @@ def test_search_retrain_evaluate(settings, tmp_path):
     assert found.data["validation"] == {"objective": summary["value"], "start_sdev": summary["start_sdev"]}
     assert summary["start_sdev"] == pytest.approx(errors.std()) == float(history["start_sdev"])
     config = resolve_search(preset="features", assignments=settings)
-    counts = np.bincount(search_runner.make_data(config).splits.val.y)
+    counts = np.bincount(make_data(config).splits.val.y)
     np.testing.assert_allclose(found.attributes["diff"], difficulty(errors, counts))
 
     # retraining uses all of the training data and the found strategy
     retrained = json.loads((out / "retrain/summary.json").read_text())
-    assert retrained["samples"]["train"] == sum(search_runner.make_data(config).splits.train_counts) + counts.sum()
+    assert retrained["samples"]["train"] == sum(make_data(config).splits.train_counts) + counts.sum()
     assert retrained["config"]["loss"]["strategy"] == "policy"
 
     # the same by hand
@@ -182,7 +183,7 @@ def test_a_plain_loop_finds_the_same_w(settings, tmp_path, monkeypatch):
     monkeypatch.setattr(search, "validation_stream", stream)
     search_runner.search(config)
 
-    splits = search_runner.make_data(config).splits
+    splits = make_data(config).splits
     x_val, y_val = torch.from_numpy(splits.val.x), torch.from_numpy(splits.val.y)
     freq, counts = frequency(splits.train_counts), np.bincount(splits.val.y)
     model, objective, val = seen["model"], OuterObjective("balanced", counts), iter(seen["val"])
@@ -320,6 +321,9 @@ def test_a_class_without_validation_samples(settings, tmp_path):
         (['search.attributes=["colour"]'], "give some of freq, weights, noise, norm, diff, or identity alone"),
         (["search.warmup_epochs=9"], "nothing is left to search in"),
         (["search.every=0"], r"search\.every is 0; it must be at least 1"),
+        (["search.weight_decay=-1"], r"search\.weight_decay is -1\.0; it must be at least 0"),
+        (["search.momentum=2"], r"search\.momentum is 2\.0; it must lie in \[0, 1\)"),
+        (["data.name=cifar10-lt", "search.weights=[1, 2]"], r"search\.weights has 2 entries for 10 classes"),
         (["loss.strategy=la"], r"start it with search\.tau"),
         (["trainer.devices=2"], "the search runs on one device"),
     ],
@@ -337,7 +341,7 @@ def test_noise_needs_noise(settings, tmp_path):
 
 
 def test_the_validation_stream_shows_every_sample(settings):
-    data = search_runner.make_data(resolve_search(preset="features", assignments=settings))
+    data = make_data(resolve_search(preset="features", assignments=settings))
     stream, n = validation_stream(data, 10), len(data.splits.val)
     batches = []
     while sum(map(len, batches)) < n:

@@ -1,11 +1,15 @@
 """Results are computed once, and found by a digest of all that decides them."""
 
 import json
+import os
+import signal
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
 from capri import InputError
+from capri.cli import app
+from capri_paper import runner
 from capri_paper import store as module
 from capri_paper.runner import run
 from capri_paper.store import Store, Unit
@@ -208,3 +212,35 @@ def test_several_processes_lose_no_line(store, counter):
 def test_several_jobs(store, counter):
     assert run(units(*range(6)), store, jobs=2) == []
     assert counter.times == 6
+
+
+@pytest.mark.parametrize("name", ["double", "double-{}"])
+def test_a_link_in_the_place_of_a_lock_does_not_empty_its_target(store, tmp_path, name):
+    (unit,) = units(7)
+    target, lock = tmp_path / "precious", store.root / "locks" / name.format(unit.digest)
+    target.write_text("kept")
+    lock.parent.mkdir(parents=True)
+    lock.symlink_to(target)
+    with pytest.raises(InputError, match="in the place of a lock and is none"):
+        store.need(unit)
+    assert target.read_text() == "kept"
+
+
+def test_what_a_killed_process_left_half_written_goes(store):
+    store.need(units(1)[0])
+    left = store.root / ".double.jsonl.abcd1234.part"
+    left.write_text("half a li")
+    store.need(units(2)[0])
+    assert not left.exists()
+
+
+def test_a_run_that_is_told_to_stop_does_not_end_as_done(store, monkeypatch, capsys):
+    def stop(unit, store):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setitem(runner.WORKS, "posthoc", stop)
+    with pytest.raises(SystemExit) as ended:
+        app(["paper", "run", "quantile", "--preset", "smoke", "--seeds", "1", "--results", str(store.root)])
+    assert ended.value.code == 143
+    said = "capri: stopped by SIGTERM. What is done is kept: run the same command again, and it goes on."
+    assert capsys.readouterr().err.splitlines()[-1] == said

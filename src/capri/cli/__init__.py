@@ -4,8 +4,10 @@ An extension is a package with an entry point in the group `capri.commands`: a f
 point's name, a `typer.Typer` a group of commands.
 """
 
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -14,6 +16,7 @@ from typer.core import TyperGroup
 
 from capri._checks import InputError
 from capri._provenance import versions
+from capri._stopping import Stopped
 from capri.cli import apply, compare, evaluate, fold, tune
 from capri.cli.demo import demo
 from capri.cli.messages import say
@@ -37,6 +40,9 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except (InputError, OSError, FloatingPointError) as error:
             say(error)
+        except Stopped as stop:
+            say(stop)
+            raise
         except ModuleNotFoundError as error:
             extra = _EXTRAS.get((error.name or "").split(".")[0])
             if extra is None:
@@ -102,11 +108,30 @@ for _point in sorted(entry_points(group="capri.commands"), key=lambda point: poi
         commands.command(name=_point.name)(_extension)
 
 
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Signals that ask the process to end raise `Stopped` inside, unless whoever started it has them ignored."""
+
+    def stop(number: int, frame: object) -> None:
+        raise Stopped(number)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    heard = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    for number in heard:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in heard:
+            signal.signal(number, before[number])
+
+
 def app(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; it ends the process."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        code = commands(given or ["--help"], standalone_mode=False)
+        with _stoppable():
+            code = commands(given or ["--help"], standalone_mode=False)
     except _UsageError as error:
         say(f"{error.format_message().rstrip('.')}. See `capri --help`.")
         code = 2

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import typer
+
+from capri._stopping import Stopped
+from capri.train.config import LAST
 
 ConfigFile: TypeAlias = Annotated[
     Path | None, typer.Argument(help="Settings as TOML; see --print-config.", show_default=False)
@@ -26,6 +31,17 @@ PrintConfig: TypeAlias = Annotated[bool, typer.Option("--print-config", help="Sh
 def settings_file(config: Path | None, preset: str | None, own: Path, resume: bool) -> Path | None:
     """The file of settings: as given, or the run's own where it is resumed without any."""
     return own if resume and config is None and preset is None and own.exists() else config
+
+
+@contextmanager
+def resumable(out: str) -> Iterator[None]:
+    """Whoever stops the run inside is told how to go on."""
+    try:
+        yield
+    except Stopped as stop:
+        kept = [*Path(out).glob(str(LAST)), *Path(out).glob(f"*/{LAST}")]
+        stop.remedy = f"Go on with --resume --out {out}." if kept else "No epoch had ended: start it again."
+        raise
 
 
 def report(summary: dict[str, Any], out: str) -> None:

@@ -34,10 +34,12 @@ def search(
     from capri.train import search_runner
 
     if only:
-        found = search_runner.search(replace(settings, out=str(Path(settings.out) / "search")), resume=resume)
+        with runs.resumable(settings.out):
+            found = search_runner.search(replace(settings, out=str(Path(settings.out) / "search")), resume=resume)
         typer.echo(f"{found['objective']} on validation: {found['value']:.4f}\nwrote {settings.out}/search/policy.json")
         return
-    summary = search_runner.search_and_retrain(settings, resume=resume)
+    with runs.resumable(settings.out):
+        summary = search_runner.search_and_retrain(settings, resume=resume)
     runs.report(summary["retrain"], settings.out)
 
 
@@ -58,7 +60,9 @@ def retrain(
     settings = resolve(config, preset=preset, out=out or "runs/retrain", assignments=set_ or [])
     from capri.train.search_runner import retrain as run_retrain
 
-    runs.report(run_retrain(settings, policy, transfer=transfer, resume=resume), settings.out)
+    with runs.resumable(settings.out):
+        summary = run_retrain(settings, policy, transfer=transfer, resume=resume)
+    runs.report(summary, settings.out)
 
 
 def pretrain(
@@ -74,7 +78,8 @@ def pretrain(
     settings = resolve(config, preset=preset, out=out or "runs/pretrain", assignments=assignments)
     from capri.train.pretrain import pretrain as run_pretrain
 
-    found = run_pretrain(settings, resume=resume)
+    with runs.resumable(settings.out):
+        found = run_pretrain(settings, resume=resume)
     typer.echo(
         f"spread of outputs {found['spread']:.3f} of at most 1 (0: collapsed); linear probe, balanced error: "
         f"{100 * found['probe']:.1f} %, of a random network {100 * found['probe_random']:.1f} %\n"

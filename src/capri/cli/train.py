@@ -25,6 +25,7 @@ def train(
         return
     from capri.train.runner import run
 
-    summary = run(settings, resume=resume)
+    with runs.resumable(settings.out):
+        summary = run(settings, resume=resume)
     if summary:
         runs.report(summary, settings.out)

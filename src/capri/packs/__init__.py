@@ -6,6 +6,8 @@ class names, training counts, norms of the last layer, and a card of how it was 
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -63,6 +65,13 @@ class Pack:
         return sampling.halves(self.y, len(self.class_names), seed)
 
 
+#: SHA-256 of each pack's file.
+DIGESTS: Mapping[str, str] = {
+    "cifar10-lt": "31b77a313504df7eecb6122f7c7eac870cf1c3d9221e5c56df11d0f80b8bdce8",
+    "cifar100-lt": "606818a252c53f6b253d7591a4c750720598a5c260c95463d6b0e3246ab8b0d1",
+}
+
+
 def names() -> list[str]:
     """The packs that there are.
 
@@ -70,7 +79,7 @@ def names() -> list[str]:
     -------
     list of str
     """
-    return sorted(f.name.removesuffix(".npz") for f in resources.files(__name__).iterdir() if f.name.endswith(".npz"))
+    return sorted(DIGESTS)
 
 
 @cache
@@ -93,7 +102,10 @@ def load(name: str) -> Pack:
     """
     if name not in names():
         raise InputError(f"there is no pack {name!r}; there are {', '.join(names())}.")
-    with (resources.files(__name__) / f"{name}.npz").open("rb") as stream, np.load(stream) as file:
+    content = (resources.files(__name__) / f"{name}.npz").read_bytes()
+    if hashlib.sha256(content).hexdigest() != DIGESTS[name]:
+        raise InputError(f"the pack {name!r} is damaged: its SHA-256 is not {DIGESTS[name]}; install capriors again.")
+    with np.load(io.BytesIO(content)) as file:
         order = np.argsort(np.concatenate([file["val_index"], file["test_index"]]), kind="stable")
         return Pack(
             np.concatenate([file["val_logits"], file["test_logits"]])[order].astype(np.float32),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import io
 import json
@@ -16,8 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from capri._checks import InputError
 from capri._files import write_atomically
-from capri._provenance import commit
+from capri._provenance import commit, file_digest
 from capri.attributes import norm
 from capri.data.batches import Batch
 from capri.data.splits import Part, Splits
@@ -110,6 +112,31 @@ def write_model(path: Path, model: nn.Module) -> None:
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Indented JSON."""
     write_atomically(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def write_summary(path: Path, summary: Mapping[str, Any], *files: str) -> None:
+    """Indented JSON with digests of itself and of files beside it, which `read_summary` checks."""
+    whole = {**summary, "files": {name: file_digest(path.parent / name) for name in files}}
+    write_json(path, {**whole, "sha256": _digest(whole)})
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """The summary of a run that has ended; it and the files that it answers for must be as the run left them."""
+    try:
+        summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        intact = summary.pop("sha256") == _digest(summary)
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise InputError(f"{path} is not the summary of a run ({type(error).__name__}: {error}).") from None
+    if not intact:
+        raise InputError(f"{path} was changed: its sha256 is not that of its content; do the run again.")
+    for name, digest in summary["files"].items():
+        if file_digest(path.parent / name) != digest:
+            raise InputError(f"{path.parent / name} was changed since the run ended; do the run again.")
+    return summary
+
+
+def _digest(summary: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(summary, ensure_ascii=False).encode()).hexdigest()
 
 
 def provenance() -> dict[str, Any]:

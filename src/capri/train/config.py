@@ -5,12 +5,28 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
-from capri._checks import InputError
+from capri._checks import InputError, check_vector
+from capri._provenance import file_digest
 from capri.train.presets import PRESETS
 from capri.train.settings import build, merge, option, parse_assignments, read_toml, to_mapping, to_toml
+
+#: In the folder of a run: its checkpoint, the one of the epoch before, and what it ends with.
+LAST, PREVIOUS, SUMMARY = Path("checkpoints", "last.ckpt"), Path("checkpoints", "previous.ckpt"), Path("summary.json")
+
+
+#: The least that settings may be, and those that are shares of a whole and less than it.
+LEAST: Mapping[str, float] = {
+    "seed": 0, "data.seed": 0, "data.n_max": 0, "data.imbalance": 1, "data.noise": 0, "data.workers": 0,
+    "data.image_size": 1, "data.n_classes": 2, "optimizer.lr": 0, "optimizer.weight_decay": 0, "trainer.max_epochs": 1,
+    "trainer.batch_size": 1, "trainer.mixup": 0, "trainer.gradient_clip": 0, "trainer.devices": 1,
+    "trainer.num_nodes": 1, "trainer.limit_train_batches": 0,
+}  # fmt: skip
+SHARES = ("data.val_fraction", "model.dropout", "loss.label_smoothing", "optimizer.momentum", "schedule.warmup")
+MOST_SEED = 2**32 - 1  # of NumPy's global state
 
 
 @dataclass(frozen=True)
@@ -107,10 +123,12 @@ class TrainerConfig:
     mixup: float = option(0.0, "mixup: α of the Beta(α, α) that mixes pairs of samples; 0: none")
     channels_last: bool = option(True, "keep images in the channels-last memory layout")
     gradient_clip: float = option(0.0, "clip gradients to this norm; 0: no clipping")
-    precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = option(
-        "32-true", "arithmetic: 32-true (single), bf16-mixed, 16-mixed or 64-true (double)"
+    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = option(
+        "32-true", "arithmetic: 32-true (single), bf16-mixed or 16-mixed"
     )
-    accelerator: str = option("auto", "where to train: auto, cpu, gpu, … (Lightning's accelerator)")
+    accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps", "tpu"] = option(
+        "auto", "where to train: auto, cpu, gpu, cuda, mps or tpu (Lightning's accelerator)"
+    )
     devices: int = option(1, "devices per machine; several train in parallel (DDP)")
     num_nodes: int = option(1, "number of machines")
     sync_batchnorm: bool = option(
@@ -158,24 +176,26 @@ class Config:
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
 
     def __post_init__(self) -> None:
-        for name, value, low in (
-            ("trainer.max_epochs", self.trainer.max_epochs, 1),
-            ("trainer.batch_size", self.trainer.batch_size, 1),
-            ("trainer.mixup", self.trainer.mixup, 0),
-            ("trainer.devices", self.trainer.devices, 1),
-            ("trainer.num_nodes", self.trainer.num_nodes, 1),
-            ("data.n_max", self.data.n_max, 0),
-            ("optimizer.lr", self.optimizer.lr, 0),
-        ):
-            if not value >= low:
-                raise InputError(f"{name} is {value}; it must be at least {low}.")
-        for name, share in (
-            ("data.val_fraction", self.data.val_fraction),
-            ("schedule.warmup", self.schedule.warmup),
-            ("loss.label_smoothing", self.loss.label_smoothing),
-        ):
-            if not 0 <= share < 1:
-                raise InputError(f"{name} is {share}; it must lie in [0, 1).")
+        check_least(self, LEAST)
+        if self.seed > MOST_SEED:
+            raise InputError(f"seed is {self.seed}; it must be at most {MOST_SEED}.")
+        for name in SHARES:
+            if not 0 <= setting(self, name) < 1:
+                raise InputError(f"{name} is {setting(self, name)}; it must lie in [0, 1).")
+        if self.optimizer.name == "sgd" and self.optimizer.nesterov and not self.optimizer.momentum:
+            raise InputError(
+                "optimizer.nesterov is true and optimizer.momentum 0; Nesterov's method needs momentum: give some, or "
+                "set optimizer.nesterov=false."
+            )
+        self.check_per_class("data.counts", "loss.weights")
+
+    def check_per_class(self, *names: str) -> None:
+        """Where the data's name says how many classes there are, lists must have one entry for each, or none."""
+        known = {"cifar10-lt": 10, "cifar100-lt": 100, "imagenet-lt": self.data.n_classes}.get(self.data.name)
+        for name in names:
+            given = setting(self, name)
+            if given:
+                check_vector(given, name, known, low=0)
 
     def to_toml(self, *, comments: bool = False) -> str:
         """All settings as TOML, which `capri train` reads.
@@ -201,15 +221,30 @@ class Config:
         return to_mapping(self)
 
     def digest(self) -> str:
-        """A digest of all settings but `out` and `data.root`, which do not change the result.
+        """A digest of all settings; of files that they name the content counts, and not where they lie.
 
         Returns
         -------
         str
             16 hexadecimal digits.
         """
-        bare = replace(self, out="", data=replace(self.data, root=""))
-        return hashlib.sha256(bare.to_toml().encode()).hexdigest()[:16]
+        return hashlib.sha256(self._anywhere().to_toml().encode()).hexdigest()[:16]
+
+    def _anywhere(self) -> Self:
+        loss = replace(self.loss, policy=file_digest(self.loss.policy))
+        return replace(self, out="", data=replace(self.data, root=""), loss=loss)
+
+
+def setting(config: Config, name: str) -> Any:
+    """The value of ``section.name``."""
+    return reduce(getattr, name.split("."), config)
+
+
+def check_least(config: Config, least: Mapping[str, float]) -> None:
+    """Refuse what is below its least, or is not a number."""
+    for name, low in least.items():
+        if not setting(config, name) >= low:
+            raise InputError(f"{name} is {setting(config, name)}; it must be at least {low}.")
 
 
 def resolve(

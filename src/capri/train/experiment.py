@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
-from capri._checks import AbsentClassWarning, InputError, Ints
+from capri._checks import AbsentClassWarning, InputError, Ints, check_vector
+from capri._provenance import data_digest
 from capri.attributes import frequency
 from capri.data.batches import image_scaling, random_crop_flip
 from capri.data.cifar import RELEASES, load_cifar
@@ -23,6 +26,7 @@ from capri.errors import Absent
 from capri.models import LinearHead, MLPHead, ResNet32, ResNet50
 from capri.policy import Policy
 from capri.strategy import Strategy
+from capri.train.checkpoints import Identity
 from capri.train.config import Config, DataConfig, LossConfig
 
 
@@ -119,6 +123,19 @@ def profile_counts(config: DataConfig, y: Ints, n_classes: int) -> Ints | None:
     return counts
 
 
+def identity(config: Config, splits: Splits) -> Identity:
+    """What a checkpoint of this run is of. Of image files the names and sizes count, of all other data every bit."""
+    arrays: list[Any] = [np.array(splits.class_names)]
+    for part in (splits.train, splits.val, splits.test):
+        arrays += [part.y, *(_image_files(part.x, config.data.root) if config.data.name == "imagenet-lt" else [part.x])]
+    return Identity(config.digest(), data_digest(*arrays))
+
+
+def _image_files(paths: NDArray[Any], root: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    names = [os.path.relpath(path, root) for path in paths.tolist()]
+    return np.array(names), np.array([Path(path).stat().st_size for path in paths.tolist()])
+
+
 def make_model(config: Config, splits: Splits) -> nn.Module:
     """The network for these data."""
     model, k = config.model, splits.n_classes
@@ -167,7 +184,9 @@ def _named_strategy(config: LossConfig, splits: Splits) -> Strategy:
     if config.strategy == "ce":
         return Strategy.of(splits.n_classes)
     if config.strategy == "weighted":
-        return Strategy.weighted(config.weights or 1 / frequency(counts))
+        if not config.weights:
+            return Strategy.weighted(1 / frequency(counts))
+        return Strategy.weighted(check_vector(config.weights, "loss.weights", splits.n_classes, low=0))
     if config.strategy == "la":
         return Strategy.logit_adjustment(counts, config.tau)
     if config.strategy == "cdt":

@@ -31,10 +31,10 @@ from capri.evaluation import evaluate
 from capri.models.simsiam import SimSiam, spread, two_views
 from capri.train import artefacts
 from capri.train.checkpoints import random_state, restore_random_state
-from capri.train.config import Config
-from capri.train.experiment import make_data, make_model
+from capri.train.config import LAST, SUMMARY, Config
+from capri.train.experiment import identity, make_model
 from capri.train.recorder import write_csv
-from capri.train.runner import claim, make_trainer, quiet
+from capri.train.runner import begun, fit, make_trainer
 
 BASE_LR, MOMENTUM, WEIGHT_DECAY = 0.06, 0.9, 5e-4  # SGD with a cosine, as in the SimSiam paper's CIFAR experiments
 
@@ -97,7 +97,7 @@ class _Keeper(Checkpoint):
         pl_module.spreads.clear()
         self.rows.append(row)
         write_csv(self.folder / "pretrain.csv", self.rows)
-        trainer.save_checkpoint(self.folder / "checkpoints" / "last.ckpt")
+        trainer.save_checkpoint(self.folder / LAST)
         print(
             f"epoch {row['epoch']:>3}/{trainer.max_epochs}  loss {row['loss']:.4f}  spread {row['spread']:.3f}",
             flush=True,
@@ -106,31 +106,26 @@ class _Keeper(Checkpoint):
 
 def pretrain(config: Config, *, resume: bool = False) -> dict[str, Any]:
     """Train the encoder, probe it and a random one, write the artefacts."""
-    folder = Path(config.out)
-    last = folder / "checkpoints" / "last.ckpt"
     if config.data.name not in ("cifar10-lt", "cifar100-lt", "imagenet-lt"):
         raise InputError(f"data.name is {config.data.name!r}; views are made of images: use cifar10-lt or another.")
     if config.trainer.devices * config.trainer.num_nodes > 1:
         raise InputError("pretraining runs on one device; set trainer.devices=1.")
-    claim(folder, config, resume)
-    L.seed_everything(config.seed, verbose=False)
-    data = make_data(config)
-    encoder = make_model(config, data.splits)
-    random_probe = linear_probe(encoder, data)
-    module, keeper = Pretraining(SimSiam(encoder), data.generator), _Keeper(folder, data.generator)
-    trainer = make_trainer(config, keeper)  # type: ignore[arg-type]
-    with quiet():
-        trainer.fit(module, train_dataloaders=_Pairable(data), ckpt_path=last if resume and last.exists() else None)
-    artefacts.write_model(folder / "encoder.safetensors", encoder)
-    summary = {
-        "spread": keeper.rows[-1]["spread"],
-        "probe": linear_probe(encoder, data),
-        "probe_random": random_probe,
-        "epochs": len(keeper.rows),
-        **artefacts.provenance(),
-        "config": config.to_mapping(),
-    }
-    artefacts.write_json(folder / "summary.json", summary)
+    with begun(config, resume) as (folder, data):
+        encoder = make_model(config, data.splits)
+        random_probe = linear_probe(encoder, data)
+        module, keeper = Pretraining(SimSiam(encoder), data.generator), _Keeper(folder, data.generator)
+        trainer = make_trainer(config, keeper, identity(config, data.splits))  # type: ignore[arg-type]
+        fit(trainer, module, folder, resume, train_dataloaders=_Pairable(data))
+        artefacts.write_model(folder / "encoder.safetensors", encoder)
+        summary = {
+            "spread": keeper.rows[-1]["spread"],
+            "probe": linear_probe(encoder, data),
+            "probe_random": random_probe,
+            "epochs": len(keeper.rows),
+            **artefacts.provenance(),
+            "config": config.to_mapping(),
+        }
+        artefacts.write_summary(folder / SUMMARY, summary, "encoder.safetensors")
     return summary
 
 

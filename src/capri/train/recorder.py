@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from capri._files import write_atomically
 from capri.train.checkpoints import of_every_process, random_state, restore_random_state
+from capri.train.config import LAST
 from capri.train.module import Classifier
 
 
@@ -47,7 +48,7 @@ class Recorder(Checkpoint):
     @property
     def path(self) -> Path:
         """The checkpoint to resume from."""
-        return self.folder / "checkpoints" / "last.ckpt"
+        return self.folder / LAST
 
     @property
     def seconds(self) -> float:

@@ -1,7 +1,8 @@
 """A run from config to artefacts, in a folder of its own:
 
     config.toml            the resolved settings
-    checkpoints/last.ckpt  at the end of each epoch; `--resume` goes on from it
+    run.lock               held while the run goes on
+    checkpoints/           last.ckpt, at the end of each epoch, from which `--resume` goes on, and previous.ckpt
     metrics.csv            per epoch: losses, objectives on validation, learning rate, seconds
     class_errors.csv       per epoch: validation error of each class
     classes.csv            at the end: each class's samples, errors and last-layer norm
@@ -16,6 +17,7 @@ Test data are touched once, after the last epoch.
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -27,18 +29,19 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from capri._checks import AbsentClassWarning, InputError
-from capri._files import write_atomically
+from capri._stopping import Stopped
 from capri.bilevel.losses import ParametricCrossEntropy
 from capri.data.modules import SplitsDataModule
 from capri.train import artefacts
-from capri.train.checkpoints import AtomicCheckpointIO
-from capri.train.config import Config
-from capri.train.experiment import make_data, make_model, make_strategy, module_settings
+from capri.train.checkpoints import AtomicCheckpointIO, Identity
+from capri.train.claim import claimed, started_from
+from capri.train.config import SUMMARY, Config, TrainerConfig
+from capri.train.experiment import identity, make_data, make_model, make_strategy, module_settings
 from capri.train.module import Classifier
 from capri.train.recorder import Recorder, RunProgress
-from capri.train.settings import build, differences, read_toml
 
 
 def run(config: Config, *, resume: bool = False) -> dict[str, Any]:
@@ -56,33 +59,55 @@ def run(config: Config, *, resume: bool = False) -> dict[str, Any]:
     dict
         The summary, as in ``summary.json``; empty in all processes but the first.
     """
-    folder = Path(config.out)
-    claim(folder, config, resume)
-    L.seed_everything(config.seed, verbose=False)
-    data = make_data(config)
-    splits = data.splits
-    classifier = Classifier(
-        make_model(config, splits),
-        ParametricCrossEntropy(make_strategy(config.loss, splits)),
-        **module_settings(config, splits),
-    )
-    recorder = Recorder(folder, data.generator)
-    trainer = make_trainer(config, recorder)
-    if trainer.is_global_zero:
-        print(describe(config, data), flush=True)
-    with quiet():
-        trainer.fit(classifier, datamodule=data, ckpt_path=recorder.path if resume and recorder.path.exists() else None)
-        return _finish(config, data, classifier, recorder) if trainer.is_global_zero else {}
+    with begun(config, resume) as (folder, data):
+        splits = data.splits
+        classifier = Classifier(
+            make_model(config, splits),
+            ParametricCrossEntropy(make_strategy(config.loss, splits)),
+            **module_settings(config, splits),
+        )
+        recorder = Recorder(folder, data.generator)
+        trainer = make_trainer(config, recorder, identity(config, splits))
+        if trainer.is_global_zero:
+            print(describe(config, data), flush=True)
+        fit(trainer, classifier, folder, resume, datamodule=data)
+        with quiet():
+            return _finish(config, data, classifier, recorder) if trainer.is_global_zero else {}
 
 
-def make_trainer(config: Config, recorder: Recorder) -> L.Trainer:
-    """Lightning's trainer; our recorder writes metrics and checkpoints, so its own are off."""
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    settings = config.trainer
+@contextmanager
+def begun(config: Config, resume: bool) -> Iterator[tuple[Path, SplitsDataModule]]:
+    """How all runs begin: the device is there, the folder is this run's, seeds are set, and data are read."""
+    _check_device(config.trainer)
+    with claimed(config, resume) as folder:
+        L.seed_everything(config.seed, verbose=False)
+        yield folder, make_data(config)
+
+
+def _check_device(settings: TrainerConfig) -> None:
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    there["gpu"] = any(there.values())
+    if not there.get(settings.accelerator, True):
+        raise InputError(f"trainer.accelerator is {settings.accelerator!r}, which torch does not find here; use auto.")
     if settings.sync_batchnorm and settings.accelerator == "cpu":
         raise InputError(
             "trainer.sync_batchnorm is true and trainer.accelerator 'cpu'; torch has it for GPUs only, set it to false."
         )
+
+
+def fit(trainer: L.Trainer, module: L.LightningModule, folder: Path, resume: bool, **data: Any) -> None:
+    """Train, resumed from the checkpoint if there is one. SIGTERM stops it; Lightning would end with exit code 0."""
+    try:
+        with quiet():
+            trainer.fit(module, ckpt_path=started_from(folder) if resume else None, **data)
+    except SIGTERMException:
+        raise Stopped(signal.SIGTERM) from None
+
+
+def make_trainer(config: Config, recorder: Recorder, of: Identity | None = None) -> L.Trainer:
+    """Lightning's trainer; our recorder writes metrics and checkpoints (`of` this run), so its own are off."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    settings = config.trainer
     callbacks: list[Callback] = [recorder, *([RunProgress()] if sys.stdout.isatty() else [])]
     return L.Trainer(
         max_epochs=settings.max_epochs,
@@ -95,7 +120,7 @@ def make_trainer(config: Config, recorder: Recorder) -> L.Trainer:
         gradient_clip_val=settings.gradient_clip or None,
         limit_train_batches=settings.limit_train_batches or None,
         callbacks=callbacks,
-        plugins=[AtomicCheckpointIO()],
+        plugins=[AtomicCheckpointIO(of)],
         logger=TensorBoardLogger(recorder.folder, name="tensorboard", version="") if settings.tensorboard else False,
         log_every_n_steps=1,
         enable_checkpointing=True,
@@ -128,23 +153,6 @@ def describe(config: Config, data: SplitsDataModule) -> str:
     )
 
 
-def claim(folder: Path, config: Config, resume: bool) -> None:
-    """Write config.toml; refuse a folder of another run, of training or of a search."""
-    path = folder / "config.toml"
-    started = (folder / "checkpoints" / "last.ckpt").exists()
-    if started and not resume:
-        raise InputError(f"{folder} holds a run already; go on with --resume, or choose another folder with --out.")
-    if started and path.exists():
-        before = build(type(config), read_toml(path.read_text(encoding="utf-8"), str(path))).to_mapping()
-        changed = [name for name in differences(before, config.to_mapping()) if name not in ("out", "data.root")]
-        if changed:
-            raise InputError(
-                f"{folder} was started with other settings: {', '.join(changed)}. Resume with the same ones "
-                "(give no config and no --set, and its own are taken), or choose another folder with --out."
-            )
-    write_atomically(path, config.to_toml().encode())
-
-
 def _finish(config: Config, data: SplitsDataModule, classifier: Classifier, recorder: Recorder) -> dict[str, Any]:
     """Logits, tables, weights, summary and curves."""
     folder, splits, model = recorder.folder, data.splits, classifier.model
@@ -170,5 +178,5 @@ def _finish(config: Config, data: SplitsDataModule, classifier: Classifier, reco
         f"{config.data.name}, {config.model.name}, {config.loss.strategy}, preset {config.preset}, seed {config.seed}"
     )
     artefacts.plot_curves(recorder.rows, folder / "curves.png", title)
-    artefacts.write_json(folder / "summary.json", summary)
+    artefacts.write_summary(folder / SUMMARY, summary, "logits.npz", "model.safetensors")
     return summary

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from capri._checks import InputError
+from capri._provenance import file_digest
 from capri.evidence import REGISTRY
-from capri.train.config import Config, LossConfig, resolve_as
+from capri.train.config import Config, LossConfig, check_least, resolve_as
 from capri.train.presets import PRESETS
 from capri.train.settings import merge, option
 
 ATTRIBUTES = tuple(REGISTRY)
 PLAIN = ("identity",)
+LEAST: Mapping[str, float] = {
+    "search.epochs": 0, "search.warmup_epochs": 0, "search.every": 1, "search.batch_size": 0, "search.lr": 0,
+    "search.weight_decay": 0, "search.damping": 0, "search.iterations": 1, "search.terms": 0,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -86,10 +91,10 @@ class SearchRun(Config):
             raise InputError(
                 f"search.attributes is {list(s.attributes)}; give some of {', '.join(ATTRIBUTES)}, or identity alone."
             )
-        least = {"epochs": 0, "warmup_epochs": 0, "every": 1, "batch_size": 0, "lr": 0, "iterations": 1}
-        for name, low in least.items():
-            if not getattr(s, name) >= low:
-                raise InputError(f"search.{name} is {getattr(s, name)}; it must be at least {low}.")
+        check_least(self, LEAST)
+        if not 0 <= s.momentum < 1:
+            raise InputError(f"search.momentum is {s.momentum}; it must lie in [0, 1).")
+        self.check_per_class("search.weights")
         if s.warmup_epochs >= self.search_epochs:
             raise InputError(
                 f"search.warmup_epochs is {s.warmup_epochs} of {self.search_epochs} epochs: nothing is left to search "
@@ -104,6 +109,9 @@ class SearchRun(Config):
     def search_epochs(self) -> int:
         """Epochs of the search itself."""
         return self.search.epochs or self.trainer.max_epochs
+
+    def _anywhere(self) -> Self:
+        return replace(super()._anywhere(), search=replace(self.search, init=file_digest(self.search.init)))
 
     def training(self, **changes: Any) -> Config:
         """The same run without the search.

@@ -22,10 +22,10 @@ from torch import nn
 from capri._checks import InputError
 from capri.policy import Policy
 from capri.train import artefacts
-from capri.train.config import Config
-from capri.train.experiment import make_data, make_model
+from capri.train.config import SUMMARY, Config
+from capri.train.experiment import identity, make_model
 from capri.train.recorder import Recorder
-from capri.train.runner import claim, make_trainer, quiet, run
+from capri.train.runner import begun, fit, make_trainer, run
 from capri.train.search import Search
 from capri.train.search_config import SearchRun
 from capri.train.trajectory import plot_trajectory
@@ -84,20 +84,16 @@ def retrain(config: Config, policy: str | Path, *, transfer: str = "unchanged", 
 
 def search(config: SearchRun, *, resume: bool = False) -> dict[str, Any]:
     """The search alone; returns its summary and leaves policy.json."""
-    folder = Path(config.out)
-    claim(folder, config, resume)
-    L.seed_everything(config.seed, verbose=False)
-    data = make_data(config)
-    module = Search(_network(config, data.splits), config, data)
-    recorder = Recorder(folder, data.generator)
-    # Gradients are clipped by the module itself: Lightning leaves manual optimisation alone.
-    settings = replace(config.trainer, gradient_clip=0.0, max_epochs=config.search_epochs)
-    trainer = make_trainer(config.training(trainer=settings), recorder)
-    trainer.callbacks.insert(0, _PolicyWriter(folder, config))  # type: ignore[attr-defined]
-    print(_describe(config, data), flush=True)
-    with quiet():
-        trainer.fit(module, datamodule=data, ckpt_path=recorder.path if resume and recorder.path.exists() else None)
-    return _finish(config, module, recorder)
+    with begun(config, resume) as (folder, data):
+        module = Search(_network(config, data.splits), config, data)
+        recorder = Recorder(folder, data.generator)
+        # Gradients are clipped by the module itself: Lightning leaves manual optimisation alone.
+        settings = replace(config.trainer, gradient_clip=0.0, max_epochs=config.search_epochs)
+        trainer = make_trainer(config.training(trainer=settings), recorder, identity(config, data.splits))
+        trainer.callbacks.insert(0, _PolicyWriter(folder, config))  # type: ignore[attr-defined]
+        print(_describe(config, data), flush=True)
+        fit(trainer, module, folder, resume, datamodule=data)
+        return _finish(config, module, recorder)
 
 
 class _PolicyWriter(Callback):
@@ -186,5 +182,5 @@ def _finish(config: SearchRun, module: Search, recorder: Recorder) -> dict[str, 
         "config": config.to_mapping(),
     }
     artefacts.write_model(folder / "model.safetensors", module.model)
-    artefacts.write_json(folder / "summary.json", summary)
+    artefacts.write_summary(folder / SUMMARY, summary, "policy.json", "trajectory.npz", "model.safetensors")
     return summary
