@@ -98,9 +98,9 @@ def _tuning_constants(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def calibration_constants(module: ModuleType) -> dict[str, Any]:
     """Of what the model is taken to believe."""
-    names = ("SCALE_SPREAD", "SCALE_FREEDOM", "SLOPE_SPREAD", "BIAS_SPREAD", "HYPER_SPREAD", "HYPER_CLASSES")
-    names += ("NOISE_MEAN", "NOISE_SPREAD", "LEAST_IMPORTANCE", "LEAST_SHARE")
-    return _constants(module, *names) | {"CALIBRATION_ITERATIONS": module.ITERATIONS}
+    found = _constants(module, "SCALE_SPREAD", "SCALE_FREEDOM", "SLOPE_SPREAD", "BIAS_SPREAD", "HYPER_SPREAD")
+    found |= _constants(module, "HYPER_CLASSES", "NOISE_MEAN", "NOISE_SPREAD", "LEAST_IMPORTANCE", "LEAST_SHARE")
+    return found | {"CALIBRATION_ITERATIONS": module.ITERATIONS}
 
 
 def _constants(module: ModuleType, *names: str) -> dict[str, Any]:
