@@ -4,7 +4,7 @@
 
 A row of results/outofsample.jsonl, figures to five digits:
 
-    {"algorithm": 1, "name": "letter", "model": "net", "shares": "natural", "size": 5, "seed": 0,
+    {"algorithm": 2, "name": "letter", "model": "net", "shares": "natural", "size": 5, "seed": 0,
      "n": 130, "most": 61.2, "all": false,          # validation samples; what the pool has per class; are these all?
      "objectives": {"balanced": {
         "test": [0.31, 0.29, …],                    # by method, in the order of METHODS
@@ -33,7 +33,7 @@ from capri.study import METHODS as LIBRARY
 from capri.study import Split
 
 #: Raise it when the library's default, a rival or the judging changes: rows of another number are dropped.
-ALGORITHM = 1
+ALGORITHM = 2
 RESULTS = Path(__file__).resolve().parent / "results" / "outofsample.jsonl"
 HALVES: Mapping[str, Mapping[str, Sequence[str]]] = {"develop": DEVELOP, "report": REPORT}
 SIZES = (2, 5, 10, 20, 50, 0)  # validation samples per class; 0 is all

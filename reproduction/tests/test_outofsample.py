@@ -32,7 +32,7 @@ def made_up(seed: int, default: float, *, size: int = 5, excess: tuple = (0.0, 0
     entry = {"test": [0.5, 0.5, 0.5, 0.5, default], "claimed": list(claimed), "delivered": 0.5 - default}
     limited = {**entry, "excess": [[-0.02, 0.0]] * 4 + [list(excess)]}
     names = ("balanced", "sdev", "cvar:0.2", "quantile:0.2", "worst", "weighted", "macro_f1")
-    where = {"algorithm": 1, "name": "vowel", "model": "extra", "shares": "natural", "size": size, "seed": seed}
+    where = {"algorithm": 2, "name": "vowel", "model": "extra", "shares": "natural", "size": size, "seed": seed}
     pool = {"n": 50, "most": 30.0, "all": size == 0}
     return {**where, **pool, "objectives": dict.fromkeys(names, entry) | {"constrained": limited}}
 
@@ -143,7 +143,7 @@ def test_rows_are_judged_stored_and_resumed(runs: ModuleType, scores, monkeypatc
 
     monkeypatch.setattr(runs, "LogitAdjuster", Spy)
     path = tmp_path / "results.jsonl"
-    path.write_text('{"algorithm": 0, "name": "vowel"}\n{"algorithm": 1, "na', encoding="utf-8")
+    path.write_text('{"algorithm": 0, "name": "vowel"}\n{"algorithm": 2, "na', encoding="utf-8")
     run = runs.Run("vowel", "extra", "balanced", 5, 0)
     said: list[str] = []
     runs.run_all([run], jobs=1, path=path, say=said.append)

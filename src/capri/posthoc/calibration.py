@@ -15,6 +15,9 @@ at its word unless labels insist:
     ε       logit ε ~ N(−3, 1): the share of samples whose scores say nothing of their class, such as those whose class
             got not a single vote in a forest. Without it, they alone would set the temperature.
 
+How far labels do insist is told by evidence: against that θ stands the model at its word (a = 1, γ = 0, b = 0; logit
+adjustment with τ = 1), and what is taken is their mean, by the probability of each (Laplace's approximation).
+
 A sample of weight w_i then counts for class k with the mass
 
     M_ik = w_i (α_y 1{y_i = k} + (1 − α_y) q_ik),    α_k = n_k / (n_k + n₀),
@@ -30,6 +33,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import expit
 
 from capri.attributes import frequency
 from capri.forms import ClassContext, ConfusionForm, Evaluator, Form, MarginFunction
@@ -43,6 +48,8 @@ BIAS_SPREAD = 0.4  # σ to begin with; reproduction/benchmarks/outofsample.py co
 UNKNOWN_SPREAD = 1.0  # the same where training frequencies are unknown, which b then has to make up for
 HYPER_SPREAD, HYPER_CLASSES = 0.15, 2.0  # what is known of σ beforehand: as from so many classes of this spread
 NOISE_MEAN, NOISE_SPREAD = -3.0, 1.0  # of the prior of logit ε
+WORD_ODDS = 4.0  # that the model is to be taken at its word, before labels are seen
+PROBE = 1e-2  # the step from which curvature is told
 ITERATIONS = 60
 LEAST_IMPORTANCE = 0.1  # of a class, against the mean
 LEAST_SHARE = 0.5  # samples added to each class before its validation share is taken
@@ -82,7 +89,12 @@ def calibrate(problem: Problem, class_counts: Vector | None = None) -> Calibrati
     start[:2] = np.log(SHARPNESS / 4 / median_margin(problem)), NOISE_MEAN
     found = descend(likelihood, start, ITERATIONS)
     likelihood.spread = likelihood.learnt_spread(found)
-    return likelihood.calibration(descend(likelihood, found, ITERATIONS))
+    found = descend(likelihood, found, ITERATIONS)
+    if class_counts is None:  # then nothing can be taken at its word
+        return likelihood.calibration(found)
+    word = likelihood.at_its_word()
+    p = likelihood.probability(word, found)
+    return likelihood.calibration(p * word + (1 - p) * found)
 
 
 class _Likelihood:
@@ -106,7 +118,7 @@ class _Likelihood:
     def __call__(self, theta: Vector) -> tuple[float, Vector]:
         """Value and gradient; q without noise stays in `q`."""
         k, rows, by_chance = len(self.shift), np.arange(len(self.y)), self.shares[self.y]
-        a, noise = float(np.exp(theta[0])), float(1 / (1 + np.exp(-theta[1])))
+        a, noise = float(np.exp(theta[0])), float(expit(theta[1]))
         soften(self.scores, np.full(k, a), -self.bias(theta), self.q)
         own = self.q[rows, self.y].astype(np.float64)
         mixed = np.maximum((1 - noise) * own + noise * by_chance, np.finfo(np.float32).tiny)
@@ -140,10 +152,36 @@ class _Likelihood:
         square = theta[3:] ** 2 + 1 / (curvature + 1 / self.spread**2)
         return float(np.sqrt((square.sum() + HYPER_CLASSES * HYPER_SPREAD**2) / (len(square) + HYPER_CLASSES)))
 
+    def at_its_word(self) -> Vector:
+        """θ of a model that needs no calibration: all zero but ε."""
+        theta = np.zeros(len(self.shift) + 3)
+        self(theta)
+        own, by_chance = self.q[np.arange(len(self.y)), self.y], self.shares[self.y]
+
+        def cost(logit: float) -> float:
+            noise = expit(logit)
+            mixed = np.maximum((1 - noise) * own + noise * by_chance, np.finfo(np.float32).tiny)
+            return float(((logit - NOISE_MEAN) / NOISE_SPREAD) ** 2 / 2 - self.weight @ np.log(mixed))
+
+        reach = 8 * NOISE_SPREAD
+        theta[1] = minimize_scalar(cost, bounds=(NOISE_MEAN - reach, NOISE_MEAN + reach), method="bounded").x
+        return theta
+
+    def probability(self, word: Vector, found: Vector) -> float:
+        """Of the model at its word, against the one that was found by freeing a, γ and b."""
+        at_word, _ = self(word)
+        value, slope = self(found)
+        seen = (self.weight @ (self.q * (1 - self.q))).astype(np.float64)
+        narrowing = float(np.log1p(seen * self.spread**2).sum())  # log of posterior over prior precision: of b,
+        free = [0, 2]  # and of log a and γ together
+        curvature = np.array([self(found + PROBE * np.eye(len(found))[j])[1][free] - slope[free] for j in free]) / PROBE
+        prior = 1 / (SCALE_SPREAD * SLOPE_SPREAD) ** 2
+        narrowing += float(np.log(max(np.linalg.det(curvature + curvature.T) / 4 / prior, 1.0)))
+        return float(expit(np.log(WORD_ODDS) + value - at_word + narrowing / 2))
+
     def calibration(self, theta: Vector) -> Calibration:
         """What θ says."""
-        noise = float(1 / (1 + np.exp(-theta[1])))
-        return Calibration(float(np.exp(theta[0])), self.bias(theta), self.shares, noise)
+        return Calibration(float(np.exp(theta[0])), self.bias(theta), self.shares, float(expit(theta[1])))
 
 
 def labels_per_class(problem: Problem) -> Vector:

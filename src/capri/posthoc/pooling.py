@@ -20,26 +20,28 @@ from capri.forms import ErrorFunction, Form
 from capri.posthoc.adjustment import Adjustment, Direction, Vector
 from capri.posthoc.calibration import labels_per_class
 from capri.posthoc.line import choose, settle, trace
-from capri.posthoc.problem import Problem, Worth
+from capri.posthoc.problem import Problem, Worth, tally
 from capri.posthoc.search import Found, Space, exact_search
 from capri.posthoc.smooth import minimise_offsets
 
-UNIT = 250.0  # λ times the square of samples per class
+UNIT = 200.0  # λ times the square of samples per class
+RARE = 5.0  # labels added to each class before their harmonic mean is taken, which is near that of the rare ones
 SURE = 5.0  # λ times samples per class that comes on top for sums of class errors
 SHARED = 1 / 40  # λ₀ / λ
 FEW = 20  # classes, each of which the exact lines at the end can take by itself
 CARE = 2.0  # times the penalty where lines are exact: steps of the objective fit the noise of the sample
-CAUTION = 1.0  # standard errors by which limits are lowered
+CAUTION = 0.65  # standard errors by which limits are lowered
 OPINION = 15.0  # labels of a class that the model's opinion is worth where limits are concerned
 
 
 def default_strength(problem: Problem) -> float:
-    """λ: the fewer samples speak for a class, the closer it stays to the prior.
+    """λ: the fewer samples speak for a class, the closer it stays to the prior. Rare classes set the pace.
 
     For a sum of class errors the calibrated answer is the best there is if calibration holds, so it is trusted longer.
     reproduction/benchmarks/outofsample.py compares.
     """
-    samples = float(np.count_nonzero(problem.given) / problem.present.sum())
+    labels = labels_per_class(problem)[problem.present]
+    samples = float(1 / np.mean(1 / (labels + RARE)) - RARE)
     linear = isinstance(problem.objective, Form) and problem.objective.is_linear
     return UNIT / samples**2 + (SURE / samples if linear else 0.0)
 
@@ -152,8 +154,10 @@ def limit_errors(problem: Problem, found: Adjustment) -> list[float]:
     """
     labels = labels_per_class(problem)[problem.present] + OPINION
     before, after = (problem.errors(a)[problem.present] for a in (problem.neutral, found))
-    moved = problem.predict(found) != problem.predict(problem.neutral)
-    changed = (problem.membership[moved].sum(axis=0) / np.where(problem.totals > 0, problem.totals, 1))[problem.present]
+    first, second = problem.predict(problem.neutral), problem.predict(found)
+    moved = np.flatnonzero(first != second)
+    turned = sum(tally(d[moved], problem.mass(moved, d[moved]), problem.n_classes) for d in (first, second))
+    changed = (turned / np.where(problem.totals > 0, problem.totals, 1))[problem.present]
     errors = []
     for constraint, bound in zip(problem.constraints, problem.bounds, strict=True):
         if isinstance(bound.evaluator, Form | ErrorFunction):
