@@ -199,6 +199,19 @@ def score_set(name: str, model: str, seed: int) -> ScoreSet:
     return ScoreSet.read(path)
 
 
+def divide_pool(
+    scores: ScoreSet, shares: Shares, per_class: int | None, seed: int, *, every_class: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    """Positions in the pool: of a validation set as `draw` takes it, and of all others."""
+    pool, share = np.bincount(scores.pool_y), scores.shares(shares)
+    total = min(np.inf if per_class is None else per_class * len(pool), scores.available(shares))
+    if every_class:
+        sizes = np.maximum(np.rint(total * share), 1).astype(int)
+    else:
+        sizes = np.random.default_rng(seed).multinomial(round(total), share)
+    return divide(scores.pool_y, np.minimum(sizes, pool), seed)
+
+
 def draw(
     scores: ScoreSet,
     shares: Shares,
@@ -214,13 +227,7 @@ def draw(
     With `every_class`, numbers are rounded, to 1 at least; of one seed, larger sets then contain the smaller ones.
     Without, they are random, as in a sample of the world, and a class may be absent: the split says to ignore it.
     """
-    pool, share = np.bincount(scores.pool_y), scores.shares(shares)
-    total = min(np.inf if per_class is None else per_class * len(pool), scores.available(shares))
-    if every_class:
-        sizes = np.maximum(np.rint(total * share), 1).astype(int)
-    else:
-        sizes = np.random.default_rng(seed).multinomial(round(total), share)
-    chosen, _ = divide(scores.pool_y, np.minimum(sizes, pool), seed)
+    chosen, _ = divide_pool(scores, shares, per_class, seed, every_class=every_class)
     return Split(
         scores.pool_scores[chosen],
         scores.pool_y[chosen],
@@ -229,7 +236,7 @@ def draw(
         tuple(scores.class_names.tolist()),
         train_counts=scores.train_counts.astype(float),
         kind=scores.kind,
-        absent="error" if sizes.all() else "ignore",
+        absent="error" if len(np.unique(scores.pool_y[chosen])) == len(scores.class_names) else "ignore",
         seed=seed,
     )
 

@@ -10,6 +10,8 @@ from scipy import stats
 from scipy.optimize import approx_fprime
 from scipy.special import expit, softmax
 
+from capri import LogitAdjuster, evaluate
+from capri._checks import InputError
 from capri.evidence import Evidence
 from capri.posthoc import calibration
 from capri.posthoc.adjustment import Adjustment
@@ -22,8 +24,10 @@ from capri.posthoc.calibration import (
     SLOPE_SPREAD,
     UNKNOWN_SPREAD,
     calibrate,
+    in_their_shares,
     labels_per_class,
     soft_labels,
+    spread_opinion,
 )
 from capri.posthoc.methods import Task
 from capri.posthoc.problem import Problem
@@ -47,6 +51,13 @@ def gaussians(per_class, counts, seed=0):
     x = means[y] + rng.normal(size=(len(y), 2))
     likelihood = -((x[:, None] - means) ** 2).sum(axis=2) / 2
     return likelihood + np.log(counts / counts.sum()), y
+
+
+def freely(problem, counts):
+    """Calibrated without asking whether the model may be taken at its word."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calibration, "WORD_ODDS", 1e-300)
+        return calibrate(problem, counts)
 
 
 class TestLikelihood:
@@ -147,6 +158,32 @@ class TestLikelihood:
         found = calibrate(Problem(scores[few], y[few]), counts)
         unadjusted = np.abs(softmax(scores, axis=1).mean(axis=0) - 0.25).max()
         assert np.abs(found.posterior(scores).mean(axis=0) - 0.25).max() < unadjusted / 4
+
+    def test_few_labels_leave_the_model_at_its_word(self):
+        counts = np.array([500.0, 100, 20, 5])
+        scores, y = gaussians(2, counts)
+        found, free = calibrate(Problem(scores, y), counts), freely(Problem(scores, y), counts)
+        word = np.log(counts / counts.sum())
+
+        def away(calibration):
+            between = calibration.offsets() - word
+            return np.abs(between - between.mean()).max()
+
+        assert away(found) < away(free) / 2
+
+    @pytest.mark.parametrize(("unit", "per_class"), [(8.0, 8), (0.1, 30)])
+    def test_labels_that_insist_are_heard(self, unit, per_class):
+        counts = np.array([500.0, 100, 20, 5])
+        scores, y = gaussians(per_class, counts)
+        problem = Problem(unit * scores, y)
+        assert calibrate(problem, counts).scale == pytest.approx(freely(problem, counts).scale, rel=0.1)
+
+    def test_the_model_at_its_word_is_logit_adjustment(self):
+        counts = np.array([500.0, 100, 20, 5])
+        scores, y = gaussians(3, counts)
+        likelihood = calibration._Likelihood(Problem(scores, y), counts)
+        offsets = likelihood.calibration(likelihood.at_its_word()).offsets()
+        np.testing.assert_allclose(offsets - offsets.mean(), np.log(counts) - np.log(counts).mean(), atol=1e-9)
 
     def test_float32_scores_are_calibrated_nearly_alike(self, tail):
         single, double = (
@@ -270,3 +307,67 @@ class TestBorrowing:
         some = Task(unweighted, Evidence(class_counts=tail.counts), borrow=20.0).informed.problem.beliefs
         np.testing.assert_allclose(some[here], beliefs, atol=1e-6)
         assert (some[~here] == 0).all()
+
+
+class TestUnlabelled:
+    counts = np.array([500.0, 100, 20, 5])
+
+    def test_the_opinion_is_worth_as_much_and_spread_over_more(self):
+        scores, y = gaussians(5, self.counts)
+        more, _ = gaussians(100, self.counts, seed=0)
+        problem = Problem(scores, y)
+        known, alone = calibrate(problem, self.counts), soft_labels(problem, calibrate(problem, self.counts), 20.0)
+        here, there = spread_opinion(problem, known, more, 20.0)
+        np.testing.assert_allclose(here.sum(axis=0) + there.sum(axis=0), alone.sum(axis=0))
+        assert there.sum() > 10 * (here.sum() - (5 / 25) * len(y))
+        assert here.min() >= 0
+        assert there.min() >= 0
+
+    def test_their_shares_are_found(self):
+        scores, y, _ = drawn(n=4000, temperature=1.0)
+        known = replace(calibrate(Problem(scores, y), np.bincount(y)), noise=0.0)
+        rng = np.random.default_rng(1)
+        chosen = rng.choice(len(y), 3000, p=(w := np.array([8.0, 1, 1, 4])[y]) / w.sum())
+        found = in_their_shares(known, scores[chosen], np.ones(4))
+        np.testing.assert_allclose(found.shares, np.bincount(y[chosen]) / 3000, atol=0.05)
+
+    def test_shares_that_stay_change_nothing(self):
+        scores, y = gaussians(5, self.counts)
+        known = calibrate(Problem(scores, y), self.counts)
+        np.testing.assert_allclose(known.under(known.shares).posterior(scores), known.posterior(scores))
+
+    def test_steady_what_few_labels_say_of_the_worst_class(self):
+        """Over draws of few labels, the answer varies less, and is better on other samples."""
+        more, _ = gaussians(300, self.counts, seed=0)
+        test, truth = gaussians(2000, self.counts, seed=0)
+        worst = []
+        for seed in range(12):
+            rng = np.random.default_rng(seed)
+            rows = np.concatenate([k * 2000 + rng.choice(2000, 5, replace=False) for k in range(4)])
+            fits = [LogitAdjuster("worst", bootstrap=0) for _ in range(2)]
+            for fit, unlabelled in zip(fits, (None, more), strict=True):
+                fit.fit(test[rows], truth[rows], class_counts=self.counts, X_unlabelled=unlabelled)
+            worst.append([evaluate(truth, fit.predict(test))["worst"] for fit in fits])
+        alone, together = np.array(worst).T
+        assert together.mean() < alone.mean()
+        assert together.std() < alone.std()
+
+    def test_labels_alone_take_no_notice(self, tail):
+        one, other = (LogitAdjuster("worst", borrow=0, bootstrap=0) for _ in range(2))
+        one.fit(tail.scores, tail.y, class_counts=tail.counts)
+        other.fit(tail.scores, tail.y, class_counts=tail.counts, X_unlabelled=tail.scores)
+        np.testing.assert_array_equal(one.strategy_.l, other.strategy_.l)
+
+    @pytest.mark.parametrize("absent", [0, 4])
+    def test_go_with_absent_classes_folds_and_weights(self, tail, absent):
+        here = tail.y != absent
+        fit = LogitAdjuster("cvar:0.4", absent="ignore", classes=range(5), bootstrap=20)
+        weight = np.linspace(0, 2, here.sum())
+        with pytest.warns(UserWarning, match="no sample"):
+            fit.fit(tail.scores[here], tail.y[here], weight, class_counts=tail.counts, X_unlabelled=tail.scores)
+        assert np.isfinite(fit.strategy_.l).all()
+        assert fit.validation_.interval is not None
+
+    def test_of_other_classes_are_refused(self, tail):
+        with pytest.raises(InputError, match="X_unlabelled has 4 columns"):
+            LogitAdjuster().fit(tail.scores, tail.y, class_counts=tail.counts, X_unlabelled=tail.scores[:, :4])

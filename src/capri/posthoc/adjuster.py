@@ -201,6 +201,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         *,
         class_counts: ArrayLike | Mapping[Any, float] | None = None,
         class_attributes: Mapping[str, Any] | Attributes | None = None,
+        X_unlabelled: ArrayLike | None = None,
         on_progress: Callable[[], None] = _silent,
     ) -> Self:
         """Tune on validation scores.
@@ -217,6 +218,9 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         class_attributes : mapping, DataFrame or Attributes, optional
             Further attributes by name, one number per class each; "norm", "noise" and "diff" among them are those that
             capri knows by name.
+        X_unlabelled : array-like or DataFrame of shape (n_unlabelled, K), optional
+            Scores of further samples whose labels nobody knows, such as those that are to be decided. They steady the
+            model's own opinion of its errors, which counts where labels are few; with ``borrow=0`` they do nothing.
         on_progress : callable
             Called after each fold that is judged.
 
@@ -244,6 +248,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             parameters=self.parameters,
             pooling=self.pooling,
             borrow=self.borrow,
+            unlabelled=self._unlabelled(X_unlabelled),
             seed=self.random_state,
         )
         found = tune(task, self.method)
@@ -387,6 +392,15 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             by_class = set(map(str, columns)) == set(classes.names)
             self.feature_names_in_ = np.array(classes.names if by_class else columns, dtype=object)
         return classes, arranged, encoded
+
+    def _unlabelled(self, X: Any) -> NDArray[Any] | None:
+        """Logits without labels, in the order of the classes."""
+        if X is None:
+            return None
+        scores = check_scores(self._arranged(X), name="X_unlabelled")
+        if scores.shape[1] != self.n_features_in_:
+            raise InputError(f"X_unlabelled has {scores.shape[1]} columns, and X has {self.n_features_in_}.")
+        return np.asarray(to_logits(scores, self.scores, self.floor))
 
     def _shares(
         self, classes: Classes, counts: NDArray[np.float64] | None, sample_weight: ArrayLike | None

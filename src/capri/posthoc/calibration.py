@@ -28,7 +28,7 @@ n_k labels of class k against n₀ that the model's opinion is worth. If calibra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,7 @@ NOISE_MEAN, NOISE_SPREAD = -3.0, 1.0  # of the prior of logit ε
 WORD_ODDS = 4.0  # that the model is to be taken at its word, before labels are seen
 PROBE = 1e-2  # the step from which curvature is told
 ITERATIONS = 60
+SHARE_ROUNDS = 20  # of expectation maximisation of the shares of unlabelled samples
 LEAST_IMPORTANCE = 0.1  # of a class, against the mean
 LEAST_SHARE = 0.5  # samples added to each class before its validation share is taken
 
@@ -73,6 +74,10 @@ class Calibration:
         """q (n_samples, K), of the type of the scores."""
         q = soften(scores, np.full(len(self.bias), self.scale), -self.bias, np.empty_like(scores))
         return np.asarray((1 - self.noise) * q + (self.noise * self.shares).astype(q.dtype))
+
+    def under(self, shares: Vector) -> Calibration:
+        """The same, of samples in which the classes have other shares."""
+        return replace(self, bias=self.bias + np.log(shares) - np.log(self.shares), shares=shares)
 
     def offsets(self, importance: Vector | None = None) -> Vector:
         """The best offsets for Σ_k c_k Err_k if calibration holds; c = 1 where no importance is given."""
@@ -198,6 +203,41 @@ def soft_labels(problem: Problem, calibration: Calibration, worth: float) -> NDA
     mass *= (problem.given * (1 - own))[:, None].astype(mass.dtype)
     mass[np.arange(problem.n_samples), problem.y] += (problem.given * own).astype(mass.dtype)
     return mass
+
+
+def in_their_shares(calibration: Calibration, scores: NDArray[Any], start: Vector) -> Calibration:
+    """For samples without labels: class shares by expectation maximisation (Saerens et al. 2002), from a start (K,).
+
+    As many samples as there are classes stand for the start, so that no class is lost.
+    """
+    start, k = start / start.sum(), len(start)
+    shares = start
+    for _ in range(SHARE_ROUNDS):
+        found = calibration.under(shares).posterior(scores).sum(axis=0, dtype=np.float64)
+        shares = (found + k * start) / (len(scores) + k)
+    return calibration.under(shares)
+
+
+def spread_opinion(
+    problem: Problem, calibration: Calibration, unlabelled: NDArray[Any], worth: float
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """M of the labelled samples and of unlabelled ones (m, K): the model's opinion is spread over both.
+
+    It is worth as much as on the labelled samples alone, and is less a matter of chance.
+    """
+    labels = soft_labels(problem, calibration, 0.0)
+    opinion = soft_labels(problem, calibration, worth)
+    own = labels_per_class(problem)
+    labels *= (own / (own + worth)).astype(labels.dtype)
+    opinion -= labels
+    start = calibration.shares if problem.shares is None else problem.shares
+    there = in_their_shares(calibration, unlabelled, start).posterior(unlabelled)
+    here, beyond, total = (
+        m.sum(axis=0, dtype=np.float64) for m in (calibration.posterior(problem.scores), there, opinion)
+    )
+    opinion *= (here / (here + beyond)).astype(opinion.dtype)
+    there *= (total / (here + beyond)).astype(there.dtype)
+    return np.asarray(labels + opinion), there
 
 
 def importance(problem: Problem) -> Vector:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from capri.dictionary import BASIS, BasisFunction, Dictionary, Scaling, build_di
 from capri.evidence import Evidence, gather
 from capri.posthoc.absent import among_present, extend
 from capri.posthoc.adjustment import Adjustment, Vector
-from capri.posthoc.calibration import Calibration, calibrate, importance, soft_labels
+from capri.posthoc.calibration import Calibration, calibrate, importance, soft_labels, spread_opinion
 from capri.posthoc.pooling import Prior, best_on_the_way, default_strength, make_feasible, pool
 from capri.posthoc.problem import Problem
 from capri.posthoc.search import MULTIPLIER_LIMIT, Found, Space, exact_search
@@ -41,7 +41,8 @@ START_ITERATIONS = 15  # of the smooth search that only finds where the exact on
 @dataclass(frozen=True, eq=False)
 class Task:
     """What a method works on. evidence: what is known of the classes without the scores; wanted: which attributes;
-    borrow: how many labels of a class the model's own opinion is worth."""
+    borrow: how many labels of a class the model's own opinion is worth; unlabelled: (m, K), further logits, without
+    labels, for that opinion."""
 
     problem: Problem
     evidence: Evidence
@@ -51,6 +52,7 @@ class Task:
     parameters: Parameters = "l"
     pooling: Pooling = "auto"
     borrow: float = 0.0
+    unlabelled: NDArray[Any] | None = None
     seed: int = 0
 
     @cached_property
@@ -66,18 +68,27 @@ class Task:
         """The same task with soft labels, where the model's opinion may be borrowed and lines of offsets are enough."""
         if not self.borrow or self.parameters != "l" or self.problem.beliefs is not None:
             return self
-        here = self.problem.present
-        among = self.problem if here.all() else among_present(self.problem)
-        beliefs = np.zeros(self.problem.scores.shape, self.problem.scores.dtype)
-        beliefs[np.ix_(here[self.problem.y], here)] = soft_labels(among, self.calibration, self.borrow)
-        task = replace(self, problem=self.problem.believing(beliefs))
+        problem, here, more = self.problem, self.problem.present, self.unlabelled
+        among = problem if here.all() else among_present(problem)
+        beliefs = np.zeros(problem.scores.shape, problem.scores.dtype)
+        rows = np.ix_(here[problem.y], here)
+        if more is None:
+            beliefs[rows] = soft_labels(among, self.calibration, self.borrow)
+        else:
+            beyond = np.zeros(more.shape, problem.scores.dtype)
+            known = np.ascontiguousarray(more[:, here])
+            beliefs[rows], beyond[:, here] = spread_opinion(among, self.calibration, known, self.borrow)
+            problem, beliefs = problem.joined(more), np.concatenate([beliefs, beyond])
+        task = replace(self, problem=problem.believing(beliefs))
         task.__dict__["calibration"] = self.calibration  # labels and scores are the same
         return task
 
     def attributes(self, problem: Problem) -> Attributes | None:
         """The attribute table, difficulty measured on these samples; None where nothing is known of the classes."""
-        errors, labels = problem.errors(problem.neutral), np.bincount(problem.y, minlength=problem.n_classes)
-        labels = np.where(problem.present, labels, 0)
+        errors, labels = (
+            problem.errors(problem.neutral),
+            np.bincount(problem.y[problem.given > 0], minlength=problem.n_classes),
+        )
         measured = replace(self.evidence, errors=errors, n_samples=labels)
         return gather(measured, self.wanted, problem.context.class_names)
 

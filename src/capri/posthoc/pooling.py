@@ -74,7 +74,7 @@ def pool(problem: Problem, prior: Prior, line: Vector | None, strength: float) -
     """The offsets of a given λ, within the constraints; by soft labels never worse than none, the penalty included.
 
     A limit that holds on these samples holds on others with even odds. So where the model's opinion counts, limits are
-    lowered by about a standard error of what is limited, as far as the unadjusted scores can keep them.
+    lowered by part of a standard error (`CAUTION`) of what is limited, as far as the unadjusted scores can keep them.
     """
     penalty = prior.penalty(strength)
     found = _pool(Penalised(problem, penalty, prior.centre), prior, line)

@@ -244,8 +244,17 @@ class Problem:
         beliefs = None if self.beliefs is None else self.beliefs[chosen]
         return self.derived(scores=self.scores[chosen], y=self.y[chosen], given=self.given[chosen], beliefs=beliefs)
 
+    def joined(self, unlabelled: NDArray[Any]) -> Problem:
+        """The same question with further samples that have no labels: they weigh nothing until beliefs say so."""
+        none, anyone = np.zeros(len(unlabelled)), np.full(len(unlabelled), self.present.argmax())
+        return self.derived(
+            scores=np.concatenate([self.scores, unlabelled.astype(self.scores.dtype)]),
+            y=np.concatenate([self.y, anyone]),
+            given=np.concatenate([self.given, none]),
+        )
+
     def believing(self, beliefs: NDArray[Any]) -> Problem:
-        """The same question with soft labels, (n_samples, K); each row sums to the weight of its sample."""
+        """The same question with soft labels, (n_samples, K): how much of each sample counts for each class."""
         return self.derived(beliefs=beliefs)
 
     def derived(self, **parts: Any) -> Problem:
