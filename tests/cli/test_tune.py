@@ -305,3 +305,22 @@ def test_progress_is_told_of_every_fold(capri, files, monkeypatch):
     monkeypatch.setattr("capri.cli.tune.progress", counting)
     assert capri("tune", files / "val.npz").code == 0
     assert steps == [("tuning balanced", 5), *["step"] * 5]
+
+
+class TestUnlabelled:
+    def test_columns_are_matched_by_name(self, capri, files):
+        """The same scores as an archive and as a table with shuffled columns give the same policy."""
+        given = [files / "val.npz", "--objective", "worst", "--json"]
+        one = capri("tune", *given, "--unlabelled", files / "val.npz")
+        other = capri("tune", *given, "--unlabelled", files / "shuffled.csv")
+        without = capri("tune", *given)
+        assert one.code == other.code == 0, other.err
+        assert json.loads(one.out) == json.loads(other.out)
+        assert json.loads(one.out)["reason"] == json.loads(without.out)["reason"]  # calibration goes by labels alone
+
+    def test_other_classes_are_refused(self, capri, files, tmp_path):
+        np.save(tmp_path / "two.npy", np.zeros((4, 2)))
+        done = capri("tune", files / "val.npz", "--unlabelled", tmp_path / "two.npy")
+        assert done.code == 2
+        assert "2 score columns, but" in done.err
+        assert "has 3 classes" in done.err

@@ -78,19 +78,19 @@ class Samples:
         """The labels as positions of columns."""
         return self.classes.encode(self.require_labels(), "labels")
 
-    def ordered_as(self, classes: Classes) -> Samples:
-        """The same samples with columns in the order of a policy's classes; by position where either has no names."""
+    def ordered_as(self, classes: Classes, owner: str = "the policy") -> Samples:
+        """The same samples with columns in the order of the owner's classes; by position where either has no names."""
         if self.n_classes != len(classes):
             raise InputError(
-                f"{self.origin}: {self.n_classes} score columns, but the policy has {len(classes)} classes; "
-                "give scores of the model that it was tuned for."
+                f"{self.origin}: {self.n_classes} score columns, but {owner} has {len(classes)} classes; "
+                "give scores of the same model."
             )
         if not self.named:
             return replace(self, labels=None if self.labels is None else classes.labels[self.indices], classes=classes)
         if classes.names == check_names(None, len(classes)) and not classes.named_by(self.classes.names):
             return self  # the policy knows its classes by number only, the file by name
         for name in classes.names:
-            _existing(name, self.classes.names, self.origin, "a class of the policy")
+            _existing(name, self.classes.names, self.origin, f"a class of {owner}")
         order = np.array(classes.positions(self.classes.names, self.origin))
         return replace(
             self,
@@ -104,6 +104,12 @@ class Samples:
     def describe(self) -> str:
         """One line for the top of a report."""
         return f"{self.origin} · {len(self.scores):,} samples · {self.n_classes} classes"
+
+
+def further_scores(path: Path, samples: Samples) -> NDArray[Any]:
+    """Scores of a file whose labels do not matter, with columns in the order of other samples."""
+    further = read_samples(Source(path, policy_classes=samples.classes, with_labels=False))
+    return further.ordered_as(samples.classes, owner=samples.origin).scores
 
 
 class _Parts(NamedTuple):

@@ -131,6 +131,14 @@ Pooling: TypeAlias = Annotated[
         help="May a class leave what its attributes say? As its samples allow, not at all, or by a penalty λ > 0.",
     ),
 ]
+Unlabelled: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        rich_help_panel=INPUT,
+        help="Scores of further samples without labels, such as those to be decided: they help where labels are few.",
+    ),
+]
 Borrow: TypeAlias = Annotated[
     float,
     typer.Option(

@@ -13,7 +13,7 @@ from capri._checks import InputError
 from capri.cli import display, options
 from capri.cli.classes import class_table
 from capri.cli.display import ClassRow
-from capri.cli.inputs import Samples
+from capri.cli.inputs import Samples, further_scores
 from capri.cli.messages import spoken_warnings
 from capri.cli.progress import progress
 from capri.cli.tables import check_output, write_bytes
@@ -77,6 +77,7 @@ def tune(
     method: Method = "cap",
     pooling: options.Pooling = "auto",
     borrow: options.Borrow = 20.0,
+    unlabelled: options.Unlabelled = None,
     constraint: options.Constraints = None,
     attributes: options.Attributes = "auto",
     class_attributes: options.AttributeFile = None,
@@ -112,7 +113,8 @@ def tune(
         samples = given.read(scores)
         settings |= given.context(samples.classes) | {"target_shares": given.shares(samples.classes)}
         extra = {} if class_attributes is None else class_table(class_attributes, samples.classes)
-        adjuster = _fit(samples, settings, {**samples.attributes, **extra})
+        further = None if unlabelled is None else further_scores(unlabelled, samples)
+        adjuster = _fit(samples, settings, {**samples.attributes, **extra}, further)
     if output is not None:
         write_bytes(output, adjuster.policy_.to_json().encode())
     (_print_json if as_json else _print)(adjuster, samples, output)
@@ -126,14 +128,19 @@ def check_method(name: str) -> None:
         raise InputError(f"--method is {name!r}; it must be one of {', '.join(METHODS)}.")
 
 
-def _fit(samples: Samples, settings: dict[str, Any], attributes: dict[str, NDArray[np.float64]]) -> LogitAdjuster:
+def _fit(
+    samples: Samples,
+    settings: dict[str, Any],
+    attributes: dict[str, NDArray[np.float64]],
+    unlabelled: NDArray[Any] | None,
+) -> LogitAdjuster:
     from capri.posthoc import LogitAdjuster
     from capri.posthoc.heldout import FOLDS
 
     labels = samples.require_labels()
     adjuster = LogitAdjuster(classes=samples.classes.labels, **settings)
     with progress(f"tuning {adjuster.objective}", FOLDS) as advance:
-        known = {"class_counts": samples.class_counts, "class_attributes": attributes}
+        known = {"class_counts": samples.class_counts, "class_attributes": attributes, "X_unlabelled": unlabelled}
         return adjuster.fit(samples.scores, labels, **known, on_progress=advance)
 
 
