@@ -87,7 +87,7 @@ def _tuning_constants(given: Mapping[str, Any]) -> dict[str, Any]:
     if method == "plain" or pools:
         found |= _constants(smooth, "SHARPNESS", "HINGE", "MARGIN_SAMPLES", "PRECISION")
     if pools:
-        found |= _constants(pooling, "UNIT", "SURE", "SHARED", "FEW", "CARE", "CAUTION", "OPINION")
+        found |= _constants(pooling, "UNIT", "RARE", "SURE", "SHARED", "FEW", "CARE", "CAUTION", "OPINION")
         found |= _constants(search, "ROUNDS") | _constants(smooth, "ITERATIONS") | calibration_constants(calibration)
     if method in ("cdt", "vs"):
         found |= {"GAMMAS": methods.GAMMAS.tolist()}
@@ -99,7 +99,8 @@ def _tuning_constants(given: Mapping[str, Any]) -> dict[str, Any]:
 def calibration_constants(module: ModuleType) -> dict[str, Any]:
     """Of what the model is taken to believe."""
     found = _constants(module, "SCALE_SPREAD", "SCALE_FREEDOM", "SLOPE_SPREAD", "BIAS_SPREAD", "HYPER_SPREAD")
-    found |= _constants(module, "HYPER_CLASSES", "NOISE_MEAN", "NOISE_SPREAD", "LEAST_IMPORTANCE", "LEAST_SHARE")
+    found |= _constants(module, "HYPER_CLASSES", "NOISE_MEAN", "NOISE_SPREAD", "WORD_ODDS", "PROBE", "LEAST_IMPORTANCE")
+    found |= _constants(module, "LEAST_SHARE")
     return found | {"CALIBRATION_ITERATIONS": module.ITERATIONS}
 
 
