@@ -298,6 +298,7 @@ class TestObjectives:
             "weighted_f1",
             expected_cost(1 - np.eye(5)),
             lambda errors: float((errors**2).mean()),
+            lambda errors: np.sqrt(errors).mean() + np.sqrt(1 - errors).mean(),  # has no value beyond 0 … 1
             confusion_objective(lambda m: float(-np.log1p(np.diag(m)).sum()), "log_hits"),
         ],
     )
@@ -685,6 +686,7 @@ class TestMistakes:
             ({"basis": ["cubic"]}, "unknown basis function"),
             ({"scaling": "most"}, "'scaling' parameter"),
             ({"objective": "macro_f1", "parameters": "both"}, "offsets only"),
+            ({"objective": lambda errors: np.nan}, "objective '<lambda>' returned nan"),
         ],
     )
     def test_settings_are_refused_with_a_reason(self, tail, settings, message):

@@ -104,7 +104,7 @@ def _error_values(
         current = start.copy()
         for plateau in range(n_plateaus):
             for f, evaluator in functions:
-                values[f, plateau] = evaluator(current.copy())
+                values[f, plateau] = evaluator(np.clip(current, 0.0, 1.0))  # sums of steps: rounding leaves −1e-17
             events = slice(edges[plateau], edges[plateau + 1] if plateau + 1 < n_plateaus else None)
             np.add.at(current, here[events], steps[events])
     return values
@@ -214,7 +214,7 @@ def _call_on_confusions(
     edges = np.searchsorted(slots, np.arange(n_plateaus + 1), side="left")
     confusion, values = confusion.copy(), np.empty(n_plateaus)
     for plateau in range(n_plateaus):
-        values[plateau] = evaluator(confusion.copy())
+        values[plateau] = evaluator(np.maximum(confusion, 0.0))
         for e in range(edges[plateau], edges[plateau + 1]):
             if problem.beliefs is None:
                 rows, mass = problem.y[samples[e]], problem.weight[samples[e]]
