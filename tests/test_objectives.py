@@ -1,12 +1,16 @@
 """Objectives against independent oracles, the order that must hold, and their names."""
 
+import copy
 import math
+import pickle
 import statistics
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from joblib.externals.loky.backend.reduction import dumps as cloudpickled
 from sklearn import metrics
 
 from capri import (
@@ -421,6 +425,51 @@ class TestNoNumber:
     def test_the_gradient_asks_for_errors_between_0_and_1_only(self, errors):
         smooth = as_objective(lambda errors: np.sqrt(errors * (1 - errors)).sum()).on(ClassContext.of([1, 1])).smooth
         assert np.isfinite(smooth(np.array(errors))[1]).all()
+
+
+def second_worst(errors):
+    return float(np.sort(errors)[-2])
+
+
+class TestCopies:
+    """Objectives and constraints are sent to other processes."""
+
+    @pytest.mark.parametrize(
+        "objective",
+        [
+            "0.5*balanced+0.5*cvar:0.2",
+            "err[1]",
+            second_worst,
+            2 * as_objective(second_worst) + expected_cost([[0, 1], [5, 0]]),
+            confusion_objective(np.trace),
+            metrics.cohen_kappa_score,
+            metrics.get_scorer("f1_macro"),
+            partial(metrics.fbeta_score, beta=2, average="macro"),
+        ],
+    )
+    @pytest.mark.parametrize(
+        "copied",
+        [lambda x: pickle.loads(pickle.dumps(x)), lambda x: pickle.loads(cloudpickled(x)), copy.deepcopy],
+        ids=["pickle", "cloudpickle", "deepcopy"],
+    )
+    def test_a_copy_has_the_same_values(self, objective, copied):
+        whole, limited = as_objective(objective), as_constraint((objective, 0.3))
+        y, predicted = [0, 0, 1, 1], [0, 1, 1, 1]
+        values = evaluate(y, predicted, 2, [whole])
+        assert evaluate(y, predicted, 2, [copied(whole)]) == values
+        assert evaluate(y, predicted, 2, [copied(limited).objective]) == values
+        assert str(copied(limited)) == str(limited)
+
+    def test_functions_without_a_name_go_to_other_processes(self):
+        objective = as_objective(lambda errors: float(errors.max()))
+        assert pickle.loads(cloudpickled(objective)).on(ClassContext.of([1, 1]))(np.array([0.1, 0.3])) == 0.3
+
+    def test_a_process_that_does_not_know_the_name_says_so(self):
+        constructor = register_objective("local")(lambda errors: errors.max())
+        objective = constructor()
+        unregister_objective("local")
+        with pytest.raises(InputError, match="'local' is not registered in this process; register it in a module that"):
+            evaluate([0, 1], [0, 1], 2, [objective])
 
 
 class TestRegistry:

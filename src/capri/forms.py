@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError, check_counts, check_names, short
+from capri._checks import InputError, as_array, check_counts, check_names, short
 
 Vector: TypeAlias = NDArray[np.float64]
 ROUNDING = 1e-12  # of recalls, and of shares of the samples
@@ -66,7 +66,7 @@ class ClassContext:
             class_names=check_names(class_names, k),
             index=np.arange(k),
             weights=None if weights is None else check_counts(weights, k, name="weights"),
-            groups=None if groups is None else np.asarray(groups),
+            groups=None if groups is None else as_array(groups, "groups", "hold one label per class"),
             class_counts=None if class_counts is None else check_counts(class_counts, k, name="class_counts"),
         )
 

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError, short, shortest
+from capri._checks import InputError, as_array, short, shortest
 from capri.forms import (
     ROUNDING,
     ClassContext,
@@ -227,6 +227,11 @@ def _construct(name: str, *args: Any) -> Objective:
 
 
 def _registered(name: str, args: tuple[Any, ...], context: ClassContext) -> Evaluator:
+    if name not in _REGISTRY:
+        raise InputError(
+            f"objective {name!r} is not registered in this process; register it in a module that is imported there, or "
+            "give the function itself."
+        )
     entry = _REGISTRY[name]
     if entry.on == "classes":
         form = entry.make(context, *args)
@@ -584,7 +589,7 @@ def expected_cost(costs: ArrayLike) -> Objective:
     >>> evaluate([0, 0, 1, 1], [0, 0, 0, 1], 2, [expected_cost([[0, 1], [5, 0]])])
     {'cost': 1.25}
     """
-    matrix = np.asarray(costs, dtype=np.float64)
+    matrix = as_array(costs, "costs", "be a finite square matrix").astype(np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
         raise InputError(f"costs must be a finite square matrix, one row per true class; got shape {matrix.shape}.")
     return Objective("cost", partial(_cost, matrix))
