@@ -27,6 +27,7 @@ def compile_anew(tmp_path, monkeypatch):
         monkeypatch.setattr(_compiled, "_warned", [])
         spec = importlib.util.spec_from_file_location("passes", tmp_path / "passes.py")
         module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "passes", module)  # where what was compiled looks for its globals
         spec.loader.exec_module(module)
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
@@ -220,5 +221,5 @@ def test_fitting_in_forked_processes_and_in_threads_gives_what_it_gives_alone(wa
     (tmp_path / "fitting.py").write_text(FITTING)
     command = [sys.executable, "fitting.py", way]
     environment = {**os.environ, "NUMBA_THREADING_LAYER": layer}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr

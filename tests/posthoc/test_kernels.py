@@ -1,11 +1,14 @@
 """The compiled passes against their definitions, and against themselves as plain Python."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
 
+from capri import LogitAdjuster
 from capri.forms import ConfusionForm, Form
 from capri.posthoc import _kernels
 from capri.posthoc.line import stack_forms
@@ -237,3 +240,14 @@ def test_predictions_are_those_of_argmax(compiled, rng, dtype):
     predictions = np.empty(200, np.int64)
     pick(_kernels.predict, compiled)(scores, predictions, m, l)
     np.testing.assert_array_equal(predictions, (scores * m - l).argmax(axis=1))
+
+
+def test_where_arrays_lie_in_memory_changes_no_bit(tail):
+    def fit():
+        return tail.fitted(LogitAdjuster(bootstrap=0)).strategy_.l.tobytes()
+
+    def elsewhere():
+        with ThreadPoolExecutor(1) as pool:  # a thread has a heap of its own
+            return pool.submit(fit).result()
+
+    assert {fit(), *(elsewhere() for _ in range(100))} == {fit()}

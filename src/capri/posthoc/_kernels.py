@@ -379,6 +379,7 @@ def soft_slopes(
             continue
         for k in range(p.shape[1]):
             v[k] = membership[i, k] * by_hits[k] + w * by_columns[k]
+        for k in range(p.shape[1]):  # by itself, or where v lies in memory would decide how the sum is vectorised
             mean += p[i, k] * v[k]
         if plain:
             for k in range(p.shape[1]):
