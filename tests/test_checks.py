@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from capri._checks import (
     InputError,
+    as_array,
     check_counts,
     check_labels,
     check_matrix,
@@ -44,6 +47,36 @@ def refuses(check, *args, says, **kwargs):
 )
 def test_unusable_scores_are_refused(scores, says):
     refuses(check_scores, scores, says=says)
+
+
+MASKED = np.ma.array([[1.0, 2.0], [3.0, 4.0]], mask=[[False, True], [False, False]])
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        (MASKED, ["x has 1 masked entries", "drop them, or give values for them with .filled(…)"]),
+        (scipy.sparse.csr_matrix(np.eye(2)), ["x is a sparse matrix", "give a dense one, x.toarray()"]),
+        (scipy.sparse.coo_array(np.eye(2)), ["x is a sparse matrix", "give a dense one, x.toarray()"]),
+        (torch.ones(2, 2, requires_grad=True), ["x is a tensor", "requires grad", "give x.detach().cpu().float()"]),
+        (torch.ones(2, 2, dtype=torch.bfloat16), ["x is a tensor", "BFloat16", "give x.detach().cpu().float()"]),
+        (list(torch.ones(2, 2, requires_grad=True)), ["x is a tensor", "give x.detach().cpu().float()"]),
+        ([[1.0, 2.0], [3.0]], ["x must be an array", "[[1.0, 2.0], [3.0]]"]),
+    ],
+)
+def test_what_numpy_would_misread_is_refused_with_the_remedy(values, says):
+    refuses(as_array, values, "x", says=says)
+
+
+@pytest.mark.parametrize("check", [check_scores, check_counts, lambda values: check_labels(values, 5)])
+def test_every_check_looks_at_masks(check):
+    values = MASKED if check is check_scores else MASKED[0]
+    refuses(check, values, says=["has 1 masked entries"])
+
+
+def test_what_hides_nothing_is_read():
+    np.testing.assert_array_equal(as_array(np.ma.array([1.0, 2.0], mask=[False, False]), "x"), [1, 2])
+    np.testing.assert_array_equal(as_array(torch.ones(2), "x"), [1, 1])
 
 
 def test_scores_whose_sum_overflows_are_finite_all_the_same():
@@ -111,6 +144,7 @@ def test_whole_numbers_are_labels(y):
         ([], {}, ["x must be a non-empty vector"]),
         (3.0, {}, ["x must be a non-empty vector", "shape ()"]),
         (["a"], {}, ["x must hold one number per class", "'a'"]),
+        ([1j], {}, ["x must hold one number per class"]),
     ],
 )
 def test_unusable_vectors_are_refused(values, keywords, says):

@@ -3,9 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
+import torch
 
 from capri import InputError
-from capri.classes import Classes, column_names
+from capri.classes import Classes, as_labels, column_names
 
 
 class TestFound:
@@ -69,9 +71,49 @@ class TestEncode:
     def test_whole_floats_are_the_same_labels(self):
         assert Classes.of([0, 1, 2]).encode([2.0, 0.0]).tolist() == [2, 0]
 
-    def test_numbers_and_text_together(self):
-        mixed = np.array([1, "a"], dtype=object)
-        assert Classes.of(mixed).encode(np.array(["a", 1, 1], dtype=object)).tolist() == [1, 0, 0]
+    @pytest.mark.parametrize(
+        ("y", "says"),
+        [
+            ([1, None], "y contains missing labels"),
+            ([[1, 2], [3]], "y must hold one label per sample"),
+            (np.array([[1, 2], [3], 4], dtype=object), "y must hold one label per sample"),
+            (np.ma.array([1, 2], mask=[True, False]), "y has 1 masked entries"),
+            (scipy.sparse.csr_matrix([[1, 2]]), "y is a sparse matrix"),
+            (torch.ones(2, requires_grad=True), "y is a tensor that NumPy cannot read"),
+            (3, "y must be one-dimensional"),
+        ],
+    )
+    def test_labels_that_are_none_are_refused(self, y, says):
+        with pytest.raises(InputError, match=says):
+            as_labels(y)
+
+    @pytest.mark.parametrize("container", [list, pd.Series, lambda labels: np.array(labels, dtype=object)])
+    @pytest.mark.parametrize(
+        ("labels", "kinds"), [(["a", 1, 2], "text and numbers, such as 'a' and 2"), ([True, 2, 3], "truth values and")]
+    )
+    def test_numbers_among_text_have_no_order_and_stay_numbers(self, container, labels, kinds):
+        with pytest.raises(InputError, match=f"y mixes {kinds}.*give classes=… with the label of each column, or"):
+            Classes.found(container(labels), 3)
+        classes = Classes.found(container(labels), 3, given=labels)
+        assert classes.labels.tolist() == labels
+        assert classes.encode(container(labels[::-1])).tolist() == [2, 1, 0]
+
+    def test_labels_that_are_equal_are_one(self):
+        with pytest.raises(InputError, match="classes holds the label True twice"):
+            Classes.of([True, 1])
+
+    def test_numbers_of_any_type_are_numbers(self):
+        assert as_labels([1, 2.0, np.int8(3), np.float32(4)]).tolist() == [1, 2, 3, 4]
+        assert as_labels(list(torch.tensor([1, 2]))).tolist() == [1, 2]
+
+    @pytest.mark.parametrize(("columns", "y"), [(["0", "1", "2"], [0, 1]), ([0, 1, 2], ["0", "1"])])
+    def test_a_column_without_samples_has_a_label_of_the_others_kind(self, columns, y):
+        classes = Classes.found(y, 3, columns=columns)
+        assert classes.labels.tolist() == [*y, type(y[0])(2)]
+        assert classes.encode(y).tolist() == [0, 1]
+
+    def test_a_column_that_can_have_no_such_label_keeps_its_name(self):
+        assert Classes.found([0, 1], 3, columns=["0", "1", "other"]).labels.tolist() == [0, 1, "other"]
 
 
 class TestAlign:

@@ -1,5 +1,6 @@
 """Objectives of predictions, with absent classes, and as scikit-learn scorers."""
 
+import copy
 import pickle
 
 import numpy as np
@@ -112,7 +113,15 @@ class TestScorer:
     def test_survives_pickling(self, data):
         model = LogisticRegression().fit(*data)
         scorer = make_scorer("cvar:0.3", weights=[1, 2, 3])
-        assert pickle.loads(pickle.dumps(scorer))(model, *data) == scorer(model, *data)
+        for again in (pickle.loads(pickle.dumps(scorer)), copy.deepcopy(scorer)):
+            assert again(model, *data) == scorer(model, *data)
+
+    @pytest.mark.parametrize("objective", ["cvar:0.3", lambda errors: float(errors.max())])
+    def test_is_sent_to_other_processes(self, data, objective):
+        scorer = make_scorer(objective)
+        here = cross_val_score(LogisticRegression(), *data, scoring=scorer, cv=3)
+        there = cross_val_score(LogisticRegression(), *data, scoring=scorer, cv=3, n_jobs=2)
+        np.testing.assert_array_equal(here, there)
 
     @pytest.fixture
     def data(self):

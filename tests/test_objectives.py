@@ -1,12 +1,16 @@
 """Objectives against independent oracles, the order that must hold, and their names."""
 
+import copy
 import math
+import pickle
 import statistics
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from joblib.externals.loky.backend.reduction import dumps as cloudpickled
 from sklearn import metrics
 
 from capri import (
@@ -19,7 +23,7 @@ from capri import (
     register_objective,
 )
 from capri.constraints import as_constraint
-from capri.forms import ClassContext
+from capri.forms import ClassContext, Form
 from capri.objectives import (
     balanced,
     class_error,
@@ -335,6 +339,137 @@ class TestNames:
     def test_costs_are_of_all_classes(self):
         with pytest.raises(InputError, match=r"costs is \(2, 2\) for 3 classes"):
             evaluate([0, 1, 2], [0, 1, 2], 3, [expected_cost([[0, 1], [1, 0]])])
+
+
+class TestManyTerms:
+    @pytest.fixture
+    def built(self):
+        calls = []
+
+        @register_objective("counted", on="classes")
+        def counted(classes):
+            "The mean error, and a note that it was built."
+            calls.append(classes.n_classes)
+            return Form(np.full(classes.n_classes, 1 / classes.n_classes))
+
+        yield calls
+        unregister_objective("counted")
+
+    @pytest.mark.parametrize("text", ["+".join(["counted"] * 40), "1*" * 40 + "counted"])
+    def test_a_term_is_built_once_for_all_classes_and_once_for_those_with_samples(self, built, text):
+        objective, n_terms = as_objective(text), text.count("counted")
+        assert objective.on(ClassContext.of([1, 1, 0]))(np.array([0.0, 0.5])) == pytest.approx(0.25 * n_terms)
+        assert sorted(built) == [2] * n_terms + [3] * n_terms
+
+    @pytest.mark.parametrize("totals", [[1, 1, 1], [1, 1, 0]])
+    def test_a_sum_that_is_added_to_itself_grows_up_to_the_cap(self, totals):
+        objective, errors = balanced(), np.full(sum(totals), 0.5)
+        for _ in range(6):
+            objective = objective + objective
+        assert objective.on(ClassContext.of(totals))(errors) == pytest.approx(32)
+        with pytest.raises(InputError, match="an objective may have 64 terms, and this one has more"):
+            objective + objective
+
+    @pytest.mark.parametrize("text", ["+".join(["balanced"] * 900), "+" * 2000 + "["])
+    def test_too_many_terms_are_refused(self, text):
+        with pytest.raises(InputError, match="an objective may have 64 terms, and this one has more; give a function"):
+            as_objective(text)
+
+    @pytest.mark.parametrize("text", ["err[" + "+" * 100_000 + "]", "1*" * 100_000 + "plain"])
+    def test_text_that_is_too_long_is_refused(self, text):
+        with pytest.raises(InputError, match="is longer than 10000 characters; give a function instead"):
+            as_objective(text)
+
+    def test_as_many_factors_as_there_is_room_for_are_read(self):
+        assert evaluate([0, 0, 1, 1], [0, 1, 1, 1], 2, ["1*" * 1000 + "balanced"]) == {"1*" * 1000 + "balanced": 0.25}
+
+    def test_factors_that_overflow_are_refused(self):
+        with pytest.raises(InputError, match=r"times 1e\+200: the factor must be a finite number"):
+            as_objective("1e200*1e200*balanced")
+
+
+class TestNoNumber:
+    """A function of the user's that has no value somewhere says so, and where."""
+
+    @pytest.mark.parametrize(
+        ("objective", "name"),
+        [
+            (lambda errors: np.nan, "<lambda>"),
+            (0.5 * as_objective(lambda errors: np.nan) + balanced(), "<lambda>"),
+            (confusion_objective(lambda confusion: float("nan"), "own"), "own"),
+            (metrics.make_scorer(lambda truth, predicted: np.nan), "<lambda>"),
+        ],
+    )
+    def test_nan_is_refused_with_the_name(self, objective, name):
+        with pytest.raises(InputError, match=f"objective '{name}' returned nan; it must return a number"):
+            evaluate([0, 0, 1, 1], [0, 1, 1, 1], 2, [objective])
+
+    def test_nan_of_a_registered_objective_is_refused(self):
+        try:
+            register_objective("torn", parameter="p")(lambda errors, p: np.nan)
+            with pytest.raises(InputError, match="objective 'torn:1' returned nan"):
+                value("torn:1", [0.1, 0.2])
+        finally:
+            unregister_objective("torn")
+
+    @pytest.mark.parametrize("returned", [None, "a", [1.0, 2.0]])
+    def test_what_is_no_number_is_refused_with_the_name(self, returned):
+        with pytest.raises(InputError, match=r"objective '<lambda>' returned .+; it must return a number"):
+            evaluate([0, 0, 1, 1], [0, 1, 1, 1], 2, [lambda errors: returned])
+
+    def test_what_the_function_itself_raises_is_not_hidden(self):
+        with pytest.raises(ZeroDivisionError):
+            evaluate([0, 0, 1, 1], [0, 1, 1, 1], 2, [lambda errors: 1 / 0])
+
+    @pytest.mark.parametrize("errors", [[0.0, 0.5], [1.0, 0.5]])
+    def test_the_gradient_asks_for_errors_between_0_and_1_only(self, errors):
+        smooth = as_objective(lambda errors: np.sqrt(errors * (1 - errors)).sum()).on(ClassContext.of([1, 1])).smooth
+        assert np.isfinite(smooth(np.array(errors))[1]).all()
+
+
+def second_worst(errors):
+    return float(np.sort(errors)[-2])
+
+
+class TestCopies:
+    """Objectives and constraints are sent to other processes."""
+
+    @pytest.mark.parametrize(
+        "objective",
+        [
+            "0.5*balanced+0.5*cvar:0.2",
+            "err[1]",
+            second_worst,
+            2 * as_objective(second_worst) + expected_cost([[0, 1], [5, 0]]),
+            confusion_objective(np.trace),
+            metrics.cohen_kappa_score,
+            metrics.get_scorer("f1_macro"),
+            partial(metrics.fbeta_score, beta=2, average="macro"),
+        ],
+    )
+    @pytest.mark.parametrize(
+        "copied",
+        [lambda x: pickle.loads(pickle.dumps(x)), lambda x: pickle.loads(cloudpickled(x)), copy.deepcopy],
+        ids=["pickle", "cloudpickle", "deepcopy"],
+    )
+    def test_a_copy_has_the_same_values(self, objective, copied):
+        whole, limited = as_objective(objective), as_constraint((objective, 0.3))
+        y, predicted = [0, 0, 1, 1], [0, 1, 1, 1]
+        values = evaluate(y, predicted, 2, [whole])
+        assert evaluate(y, predicted, 2, [copied(whole)]) == values
+        assert evaluate(y, predicted, 2, [copied(limited).objective]) == values
+        assert str(copied(limited)) == str(limited)
+
+    def test_functions_without_a_name_go_to_other_processes(self):
+        objective = as_objective(lambda errors: float(errors.max()))
+        assert pickle.loads(cloudpickled(objective)).on(ClassContext.of([1, 1]))(np.array([0.1, 0.3])) == 0.3
+
+    def test_a_process_that_does_not_know_the_name_says_so(self):
+        constructor = register_objective("local")(lambda errors: errors.max())
+        objective = constructor()
+        unregister_objective("local")
+        with pytest.raises(InputError, match="'local' is not registered in this process; register it in a module that"):
+            evaluate([0, 1], [0, 1], 2, [objective])
 
 
 class TestRegistry:

@@ -367,3 +367,12 @@ def test_on_real_long_tailed_logits_logit_adjustment_lowers_the_balanced_error(s
     before = class_errors(y, scores.argmax(1), 100).mean()
     after = class_errors(y, Strategy.logit_adjustment(train_counts).adjust(scores).argmax(1), 100).mean()
     assert after < before - 0.02
+
+
+def test_what_the_caller_does_to_an_array_afterwards_is_no_change_of_the_strategy():
+    parts = {"omega": np.ones(3), "l": np.zeros(3), "delta": np.ones(3), "smoothing": np.zeros(3)}
+    made = [Strategy(**parts), Strategy.of(3, **parts), Strategy.weighted(parts["omega"])]
+    for values in parts.values():
+        values[:] = 0.5
+    for strategy in made:
+        same(strategy, Strategy.of(3))

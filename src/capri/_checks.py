@@ -47,6 +47,40 @@ class AbsentClassWarning(InputWarning):
     """A class has no sample in the evaluation set and was left out on request."""
 
 
+def as_array(values: Any, name: str, must: str = "be an array") -> NDArray[Any]:
+    """An array, of what NumPy can make one of without leaving something out or guessing.
+
+    Parameters
+    ----------
+    values : array-like
+        Masked arrays will do where nothing is masked; sparse matrices and tensors that NumPy cannot read will not.
+    name : str
+        What messages call them.
+    must : str
+        What is said of anything else.
+
+    Returns
+    -------
+    array
+    """
+    if isinstance(values, np.ma.MaskedArray) and (masked := int(np.ma.getmaskarray(values).sum())):
+        raise InputError(f"{name} has {masked} masked entries; drop them, or give values for them with .filled(…).")
+    if hasattr(values, "tocsr") and hasattr(values, "toarray"):
+        raise InputTypeError(f"{name} is a sparse matrix; give a dense one, {name}.toarray().")
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        if any(type(value).__module__.split(".")[0] == "torch" for value in (values, *_first_of(values))):
+            raise InputTypeError(
+                f"{name} is a tensor that NumPy cannot read ({error}); give {name}.detach().cpu().float().numpy()."
+            ) from None
+        raise InputTypeError(f"{name} must {must}; got {short(values)} ({error}).") from None
+
+
+def _first_of(values: Any) -> Sequence[Any]:
+    return values[:1] if isinstance(values, list | tuple) else ()
+
+
 def check_scores(scores: ArrayLike, name: str = "scores") -> Floats:
     """Scores that can be used: finite floats, two classes or more. Floats are not copied.
 
@@ -68,8 +102,8 @@ def check_scores(scores: ArrayLike, name: str = "scores") -> Floats:
 
 def check_matrix(values: ArrayLike, name: str, rows: str, columns: str) -> Floats:
     """A non-empty table of finite floats, of shape (rows, columns). Floats are not copied."""
+    array = as_array(values, name, "be real numbers")
     try:
-        array = np.asarray(values)
         if np.iscomplexobj(array):
             raise TypeError("Complex data not supported")
         if not np.issubdtype(array.dtype, np.floating):
@@ -97,10 +131,7 @@ def check_matrix(values: ArrayLike, name: str, rows: str, columns: str) -> Float
 
 def check_labels(y: ArrayLike, n_classes: int, n_samples: int | None = None, name: str = "y") -> Ints:
     """Labels as integers 0 … n_classes − 1, one per sample."""
-    try:
-        array = np.asarray(y)
-    except ValueError:
-        raise InputError(f"{name} must hold one class index per sample; got {short(y)}.") from None
+    array = as_array(y, name, "hold one class index per sample")
     if array.ndim != 1:
         raise InputError(f"{name} must be one-dimensional; got shape {array.shape}.")
     if n_samples is not None and len(array) != n_samples:
@@ -158,10 +189,11 @@ def check_vector(
     -------
     array of shape (n,)
     """
+    array = as_array(values, name, must := f"hold one number per {per}")
     try:
-        array = np.asarray(values, dtype=np.float64)
+        array = array.astype(np.float64, casting="unsafe" if array.dtype.kind in "OSU" else "same_kind", copy=False)
     except (TypeError, ValueError):
-        raise InputError(f"{name} must hold one number per {per}; got {short(values)}.") from None
+        raise InputError(f"{name} must {must}; got {short(values)}.") from None
     if array.ndim != 1 or array.size == 0:
         raise InputError(f"{name} must be a non-empty vector with one number per {per}; got shape {array.shape}.")
     if n_classes is not None and len(array) != n_classes:
@@ -214,5 +246,5 @@ def shortest(number: float) -> str:
 
 def short(value: object) -> str:
     """A value as it may stand in a message."""
-    text = repr(value)
+    text = " ".join(repr(value).split())
     return text if len(text) <= 60 else text[:57] + "..."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import subprocess
 from pathlib import Path
@@ -61,14 +62,23 @@ def commit() -> str | None:
     Returns
     -------
     str or None
-        With '+changes' where files differ from it; None outside a repository.
+        With '+changes' where files differ from it; None where the source is not in a repository of its own, such as an
+        installed package.
     """
-    here = Path(__file__).parent
+    here = Path(__file__)
+    # An environment inside another project lies in that project's repository: it must be ours, with this file in it.
+    if _git(here.parent, "ls-files", "--full-name", here.name) != f"src/{here.parent.name}/{here.name}":
+        return None
+    return _git(here.parent, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes")
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """What git says there; None where it fails. Variables such as GIT_DIR would speak of another repository."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         found = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"],
-            cwd=here, capture_output=True, text=True, timeout=10, check=True,
-        )  # fmt: skip
+            ["git", *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=10, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return found.stdout.strip()

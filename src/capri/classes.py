@@ -7,15 +7,17 @@ DataFrame. Whatever carries labels is aligned by them, never by position; what i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Number
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError, Ints, short
+from capri._checks import InputError, Ints, as_array, short
 
 Label = Any  # a number, text or truth value
 
@@ -44,10 +46,10 @@ class Classes:
     def of(cls, labels: Iterable[Label]) -> Classes:
         """From labels in the order of the columns."""
         order = as_labels(labels)
-        names = [str(label) for label in order.tolist()]
-        if len(set(names)) != len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise InputError(f"classes holds the label {twice!r} twice; each column needs its own.")
+        for names in ([str(label) for label in order.tolist()], order.tolist()):  # 1 and "1", or 1 and True
+            if len(set(names)) != len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                raise InputError(f"classes holds the label {twice!r} twice; each column needs its own.")
         return cls(order)
 
     @classmethod
@@ -72,6 +74,7 @@ class Classes:
         elif columns is not None:
             order = _named_by(columns, labels, name)
         else:
+            check_one_kind(labels, name)
             order = _by_themselves(_distinct(labels)[0], n_columns)
         if len(order) != n_columns:
             raise InputError(
@@ -168,15 +171,18 @@ def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
     """Labels as a one-dimensional array: whole numbers, text or truth values."""
     if y is None:
         raise InputError(f"requires {name} to be passed, but the target {name} is None; give one label per sample.")
-    try:
-        labels = np.asarray(y if hasattr(y, "__array__") or isinstance(y, Sequence) else list(y))
-    except (TypeError, ValueError):
-        raise InputError(f"{name} must hold one label per sample; got {short(y)}.") from None
+    if not (hasattr(y, "__array__") or hasattr(y, "shape") or isinstance(y, Sequence)):
+        y = list(y) if isinstance(y, Iterable) else y
+    labels = as_array(y, name, "hold one label per sample")
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     listed = y if isinstance(y, list | tuple) else labels.tolist() if labels.dtype == object else ()
     if any(map(_is_missing, listed)):  # NumPy would make text of them
         raise InputError(f"{name} contains missing labels (None or NaN); drop the samples without a label.")
+    if labels.dtype == object and not all(isinstance(label, Hashable) for label in labels.tolist()):
+        raise InputError(f"{name} must hold one label per sample; got {short(y)}.")
+    if labels.dtype != object and len(set(map(_kind, listed))) > 1:  # and of numbers among text
+        labels = np.array([*listed, None], dtype=object)[:-1]
     if labels.ndim != 1:
         raise InputError(f"{name} must be one-dimensional; got shape {labels.shape}.")
     if labels.dtype == object and len({type(label) for label in labels.tolist()}) == 1:
@@ -184,6 +190,24 @@ def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
     if np.issubdtype(labels.dtype, np.floating) and not np.isfinite(labels).all():
         raise InputError(f"{name} contains NaN or infinity; drop the samples without a label.")
     return labels
+
+
+def check_one_kind(labels: NDArray[Any], name: str) -> None:
+    """Refuse numbers among text, which have no order to go by."""
+    kinds = {_kind(label): label for label in labels.tolist()} if labels.dtype == object else {}
+    if len(kinds) > 1:
+        one, other = list(kinds.values())[:2]
+        raise InputError(
+            f"{name} mixes {' and '.join(kinds)}, such as {short(one)} and {short(other)}, which have no order; give "
+            "{argument} with the label of each column, or labels of one kind.",
+            argument="classes",
+        )
+
+
+def _kind(label: Any) -> str:
+    if isinstance(label, bool | np.bool_):
+        return "truth values"
+    return "numbers" if isinstance(label, Number) else "text" if isinstance(label, str) else type(label).__name__
 
 
 def _is_missing(label: Any) -> bool:
@@ -216,7 +240,9 @@ def _named_by(columns: Sequence[Label], labels: NDArray[Any], name: str) -> NDAr
             "the label of each column, in the order of the columns.",
             argument="classes",
         )
-    typed = dict(zip(found, distinct, strict=True))
+    typed, kind = dict(zip(found, distinct, strict=True)), type(distinct[0])
+    with suppress(TypeError, ValueError):  # a class without samples keeps the name of its column if it must
+        columns = [kind(column) for column in columns]
     return as_labels([typed.get(k, column) for k, column in enumerate(columns)])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from capri._checks import InputError, check_counts, check_names
-from capri.classes import Classes, as_labels
+from capri.classes import Classes, as_labels, check_one_kind
 from capri.errors import Absent, confusion_matrix, resolve_absent
 from capri.forms import ClassContext, on_confusion
 from capri.objectives import Objective, ObjectiveLike, as_objective
@@ -84,6 +84,8 @@ def evaluate(
 def _classes(y: ArrayLike, predictions: ArrayLike, classes: int | Iterable[Any] | None) -> Classes:
     if classes is None:
         both = [as_labels(y), as_labels(predictions, "predictions")]
+        for labels, name in zip(both, ("y", "predictions"), strict=True):
+            check_one_kind(labels, name)
         kinds = {array.dtype.kind in "iufb" for array in both}
         if len(kinds) > 1:
             raise InputError(

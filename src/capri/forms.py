@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError, check_counts, check_names
+from capri._checks import InputError, as_array, check_counts, check_names, short
 
 Vector: TypeAlias = NDArray[np.float64]
 ROUNDING = 1e-12  # of recalls, and of shares of the samples
@@ -66,7 +66,7 @@ class ClassContext:
             class_names=check_names(class_names, k),
             index=np.arange(k),
             weights=None if weights is None else check_counts(weights, k, name="weights"),
-            groups=None if groups is None else np.asarray(groups),
+            groups=None if groups is None else as_array(groups, "groups", "hold one label per class"),
             class_counts=None if class_counts is None else check_counts(class_counts, k, name="class_counts"),
         )
 
@@ -185,24 +185,38 @@ class _IncompatibleForms(Exception):
     """Two forms rank different groups: their sum is not a form."""
 
 
+def _number(value: Any, name: str) -> float:
+    """What a function of the user's returned, which a search can only compare if it is a number."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"objective {name!r} returned {short(value)}; it must return a number.") from None
+    if math.isnan(number):
+        raise InputError(
+            f"objective {name!r} returned nan; it must return a number for any errors, classes that are always or "
+            "never right among them."
+        )
+    return number
+
+
 @dataclass(frozen=True)
 class ErrorFunction:
     """An objective without a form: any function of the class errors; its gradient is taken numerically."""
 
     function: Callable[[Vector], float]
+    name: str = "sum"
 
     def __call__(self, errors: Vector) -> float:
         """The objective itself."""
-        return float(self.function(errors))
+        return _number(self.function(errors), self.name)
 
     def smooth(self, errors: Vector, step: float = 1e-5) -> tuple[float, Vector]:
-        """Value and central-difference gradient."""
+        """Value and central-difference gradient, of errors between 0 and 1: a root may have no value beyond."""
         gradient = np.empty(len(errors))
         for k in range(len(errors)):
             up, down = errors.copy(), errors.copy()
-            up[k] += step
-            down[k] -= step
-            gradient[k] = (self(up) - self(down)) / (2 * step)
+            up[k], down[k] = min(errors[k] + step, 1.0), max(errors[k] - step, 0.0)
+            gradient[k] = (self(up) - self(down)) / (up[k] - down[k])
         return self(errors), gradient
 
 
@@ -318,10 +332,11 @@ class ConfusionFunction:
     """An objective on the whole confusion matrix (counts, rows are true classes), to be lowered."""
 
     function: Callable[[NDArray[np.float64]], float]
+    name: str = "sum"
 
     def __call__(self, confusion: NDArray[np.float64]) -> float:
         """The objective itself."""
-        return float(self.function(confusion))
+        return _number(self.function(confusion), self.name)
 
 
 ErrorEvaluator: TypeAlias = Form | ErrorFunction
@@ -331,11 +346,13 @@ Evaluator: TypeAlias = ErrorEvaluator | ConfusionEvaluator
 
 def scale(factor: float, evaluator: Evaluator) -> Evaluator:
     """A multiple of an objective; a form stays a form."""
+    if factor == 1:
+        return evaluator
     if isinstance(evaluator, Form | ConfusionForm):
         return evaluator * factor
     if isinstance(evaluator, MarginFunction):
         return MarginFunction(lambda moments: factor * evaluator.function(moments))
-    return type(evaluator)(lambda e: factor * evaluator(e))
+    return replace(evaluator, function=lambda e: factor * evaluator(e))
 
 
 def add(first: Evaluator, second: Evaluator) -> Evaluator:

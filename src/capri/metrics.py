@@ -54,7 +54,7 @@ class Metric:
             found = self(truth, predictions, confusion.ravel())
             return 1 - found if self.greater_is_better else found
 
-        return ConfusionFunction(value)
+        return ConfusionFunction(value, self.name)
 
     def _labels(self, names: Sequence[str]) -> NDArray[Any]:
         """Names as the metric sorts and names them: 10 comes after 2, unless its settings speak of text."""

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError, shortest
+from capri._checks import InputError, as_array, short, shortest
 from capri.forms import (
     ROUNDING,
     ClassContext,
@@ -42,6 +42,7 @@ _PLUS = re.compile(r"(?<![0-9.][eE])\+(?![^\[]*\])")  # between terms: not in 1e
 _OF_CLASS = re.compile(r"([^\s+*:\[\]]+)\[(.+)\]")
 _MULTIPLE = re.compile(r"([^*\[]+)\*(.+)")
 _NAME = re.compile(r"[^\s+*:\[\]]+")
+TERMS, LENGTH = 64, 10_000  # of an objective: more is no objective that someone wrote
 MANY_SHOT, FEW_SHOT = 100, 20  # more than 100 training samples: many; fewer than 20: few
 
 
@@ -76,38 +77,52 @@ class Objective:
             A function of the errors of the classes that have samples, or of the confusion matrix of all classes.
         """
         evaluator, present = self.build(context), context.present()
-        return evaluator if present is context or isinstance(evaluator, ConfusionEvaluator) else self.build(present)
+        settled = present is context or isinstance(evaluator, ConfusionEvaluator) or isinstance(self.build, _Sum)
+        return evaluator if settled else self.build(present)
 
     def __add__(self, other: Objective) -> Objective:
-        return Objective(f"{self.name}+{other.name}", partial(_sum, self, other))
+        return Objective(f"{self.name}+{other.name}", _Sum(_few_enough(self._terms + other._terms)))
 
     def __rmul__(self, factor: float) -> Objective:
-        if not math.isfinite(factor):
+        terms = tuple((float(factor) * share, term) for share, term in self._terms)
+        if not all(math.isfinite(share) for share, _ in terms):
             raise InputError(f"objective {self.name!r} times {factor}: the factor must be a finite number.")
         name = "+".join(f"{shortest(factor)}*{term}" for term in _PLUS.split(self.name))
-        return Objective(name, partial(_multiple, float(factor), self))
+        return Objective(name, _Sum(terms))
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def _terms(self) -> tuple[tuple[float, Objective], ...]:
+        return self.build.terms if isinstance(self.build, _Sum) else ((1.0, self),)
 
 
 # What objectives are built by. Functions of the module, so that an objective can be pickled as its parts can.
 
 
-def _sum(first: Objective, second: Objective, context: ClassContext) -> Evaluator:
-    return add(first.on(context), second.on(context))
+@dataclass(frozen=True)
+class _Sum:
+    """Σ factor · objective. It is flat, however it was written, and each term settles which classes it sees."""
+
+    terms: tuple[tuple[float, Objective], ...]
+
+    def __call__(self, context: ClassContext) -> Evaluator:
+        return reduce(add, (scale(factor, objective.on(context)) for factor, objective in self.terms))
 
 
-def _multiple(factor: float, objective: Objective, context: ClassContext) -> Evaluator:
-    return scale(factor, objective.on(context))
+def _few_enough(terms: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(terms) > TERMS:
+        raise InputError(f"an objective may have {TERMS} terms, and this one has more; give a function instead.")
+    return terms
 
 
-def _of_errors(function: Callable[[Vector], float], _: ClassContext) -> Evaluator:
-    return ErrorFunction(function)
+def _of_errors(function: Callable[[Vector], float], name: str, _: ClassContext) -> Evaluator:
+    return ErrorFunction(function, name)
 
 
-def _of_confusions(function: Callable[[NDArray[np.float64]], float], _: ClassContext) -> Evaluator:
-    return ConfusionFunction(function)
+def _of_confusions(function: Callable[[NDArray[np.float64]], float], name: str, _: ClassContext) -> Evaluator:
+    return ConfusionFunction(function, name)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -212,6 +227,11 @@ def _construct(name: str, *args: Any) -> Objective:
 
 
 def _registered(name: str, args: tuple[Any, ...], context: ClassContext) -> Evaluator:
+    if name not in _REGISTRY:
+        raise InputError(
+            f"objective {name!r} is not registered in this process; register it in a module that is imported there, or "
+            "give the function itself."
+        )
     entry = _REGISTRY[name]
     if entry.on == "classes":
         form = entry.make(context, *args)
@@ -219,7 +239,7 @@ def _registered(name: str, args: tuple[Any, ...], context: ClassContext) -> Eval
             raise InputError(f"objective {name!r} on classes must return a form; got {type(form).__name__}.")
         return form
     wrap = ErrorFunction if entry.on == "errors" else ConfusionFunction
-    return wrap(lambda x: entry.make(x, *args))
+    return wrap(lambda x: entry.make(x, *args), _label(name, args[0]) if args else name)
 
 
 ObjectiveLike: TypeAlias = str | Objective | Callable[..., float]
@@ -263,10 +283,14 @@ def as_objective(objective: ObjectiveLike) -> Objective:
         if (metric := as_metric(objective)) is not None:
             return _from_metric(metric)
         name = str(getattr(objective, "__name__", "custom"))
-        return Objective(f"own {name}" if name in _REGISTRY else name, partial(_of_errors, objective))
+        name = f"own {name}" if name in _REGISTRY else name
+        return Objective(name, partial(_of_errors, objective, name))
     if not isinstance(objective, str):
         raise InputError(f"objective is {objective!r}; give a name such as 'balanced' or 'cvar:0.2', or a function.")
-    return reduce(operator.add, map(_parse_term, _PLUS.split(objective)))
+    if len(objective) > LENGTH:
+        raise InputError(f"objective {short(objective)} is longer than {LENGTH} characters; give a function instead.")
+    terms = _few_enough(tuple(_PLUS.split(objective)))
+    return reduce(operator.add, map(_parse_term, terms))
 
 
 #: Objectives that go by the name of a quality and are 1 − that quality: a floor can be asked of them, ``kappa >= 0.6``.
@@ -304,13 +328,17 @@ def _of_metric(metric: Metric, ours: str | None, context: ClassContext) -> Evalu
 
 
 def _parse_term(text: str) -> Objective:
-    text = text.strip()
-    if match := _MULTIPLE.fullmatch(text):
+    text, factors = text.strip(), []
+    while match := _MULTIPLE.fullmatch(text):
         try:
-            factor = float(match[1])
+            factors.append(float(match[1]))
         except ValueError:
             raise InputError(f"objective term {text!r}: {match[1]!r} is not a number.") from None
-        return factor * _parse_term(match[2])
+        text = match[2].strip()
+    return reduce(lambda objective, factor: factor * objective, reversed(factors), _parse_name(text))
+
+
+def _parse_name(text: str) -> Objective:
     if (match := _OF_CLASS.fullmatch(text)) and match[1] in _REGISTRY and _REGISTRY[match[1]].parameter == "class":
         return _construct(match[1], match[2].strip())
     name, colon, parameter = (part.strip() for part in text.partition(":"))
@@ -320,7 +348,7 @@ def _parse_term(text: str) -> Objective:
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(objective_names())}."
         if is_scorer_name(name):
             hint += f" For scikit-learn's scorer of this name pass sklearn.metrics.get_scorer({name!r})."
-        raise InputError(f"unknown objective {name!r}; {hint}")
+        raise InputError(f"unknown objective {short(name)}; {hint}")
     return _construct(name, parameter) if colon else _construct(name)
 
 
@@ -561,7 +589,7 @@ def expected_cost(costs: ArrayLike) -> Objective:
     >>> evaluate([0, 0, 1, 1], [0, 0, 0, 1], 2, [expected_cost([[0, 1], [5, 0]])])
     {'cost': 1.25}
     """
-    matrix = np.asarray(costs, dtype=np.float64)
+    matrix = as_array(costs, "costs", "be a finite square matrix").astype(np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
         raise InputError(f"costs must be a finite square matrix, one row per true class; got shape {matrix.shape}.")
     return Objective("cost", partial(_cost, matrix))
@@ -596,4 +624,5 @@ def confusion_objective(function: Callable[[NDArray[np.float64]], float], name: 
     >>> evaluate([0, 1, 1, 1], [0, 0, 0, 1], 2, [confusion_objective(missed)])
     {'missed': 0.6666666666666666}
     """
-    return Objective(name or str(getattr(function, "__name__", "custom")), partial(_of_confusions, function))
+    name = name or str(getattr(function, "__name__", "custom"))
+    return Objective(name, partial(_of_confusions, function, name))

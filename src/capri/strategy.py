@@ -59,11 +59,15 @@ class Strategy:
 
     def __post_init__(self) -> None:
         k = np.size(self.l)
-        object.__setattr__(self, "l", check_vector(self.l, "l", k))
-        object.__setattr__(self, "omega", check_vector(self.omega, "omega", k, low=0))
-        object.__setattr__(self, "delta", check_vector(self.delta, "delta", k, low=0, strict=True))
         smoothing = self.smoothing if np.size(self.smoothing) else np.zeros(k)
-        object.__setattr__(self, "smoothing", _below_one(check_vector(smoothing, "smoothing", k, low=0)))
+        parts = {
+            "l": check_vector(self.l, "l", k),
+            "omega": check_vector(self.omega, "omega", k, low=0),
+            "delta": check_vector(self.delta, "delta", k, low=0, strict=True),
+            "smoothing": _below_one(check_vector(smoothing, "smoothing", k, low=0)),
+        }
+        for name, values in parts.items():  # copies: what the caller does to an array is no change of the strategy
+            object.__setattr__(self, name, values.copy())
 
     @classmethod
     def of(

@@ -7,6 +7,8 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -298,6 +300,7 @@ class TestObjectives:
             "weighted_f1",
             expected_cost(1 - np.eye(5)),
             lambda errors: float((errors**2).mean()),
+            lambda errors: np.sqrt(errors).mean() + np.sqrt(1 - errors).mean(),  # has no value beyond 0 … 1
             confusion_objective(lambda m: float(-np.log1p(np.diag(m)).sum()), "log_hits"),
         ],
     )
@@ -685,6 +688,7 @@ class TestMistakes:
             ({"basis": ["cubic"]}, "unknown basis function"),
             ({"scaling": "most"}, "'scaling' parameter"),
             ({"objective": "macro_f1", "parameters": "both"}, "offsets only"),
+            ({"objective": lambda errors: np.nan}, "objective '<lambda>' returned nan"),
         ],
     )
     def test_settings_are_refused_with_a_reason(self, tail, settings, message):
@@ -700,6 +704,12 @@ class TestMistakes:
             ({"y": np.linspace(0, 4, 150)}, "continuous"),
             ({"X": np.full((150, 5), np.nan)}, r"scores\[0, 0\] is nan"),
             ({"X": np.zeros(150)}, "must have shape"),
+            ({"X": np.ma.masked_less(np.zeros((150, 5)), 1)}, "scores has 750 masked entries"),
+            ({"X": scipy.sparse.csr_matrix((150, 5))}, r"give a dense one, scores\.toarray\(\)"),
+            ({"X": torch.ones(150, 5, requires_grad=True)}, r"give scores\.detach\(\)\.cpu\(\)\.float\(\)"),
+            ({"X": torch.ones(150, 5, dtype=torch.bfloat16)}, r"give scores\.detach\(\)\.cpu\(\)\.float\(\)"),
+            ({"y": ["a", 1, 2, 3, 4] * 30}, "y mixes text and numbers"),
+            ({"sample_weight": np.ma.masked_less(np.zeros(150), 1)}, "sample_weight has 150 masked entries"),
             ({"class_counts": [1, 2]}, "2 entries for 5 classes"),
             ({"class_counts": [0, 1, 1, 1, 1]}, r"class_counts\[0\] is 0"),
             ({"sample_weight": [-1.0] * 150}, "sample_weight"),
@@ -709,6 +719,11 @@ class TestMistakes:
     def test_data_are_refused_with_a_reason(self, tail, change, message):
         with pytest.raises(InputError, match=message):
             LogitAdjuster().fit(**({"X": tail.scores, "y": tail.y, "class_counts": tail.counts} | change))
+
+    @pytest.mark.parametrize("unreadable", [np.ma.masked_less, lambda X, _: scipy.sparse.csr_matrix(X)])
+    def test_scores_to_apply_to_are_checked_as_those_to_fit(self, tail, unreadable):
+        with pytest.raises(InputError, match=r"X (has .* masked entries|is a sparse matrix)"):
+            tail.fitted(LogitAdjuster(bootstrap=0)).predict(unreadable(tail.scores, 0))
 
     def test_other_columns_than_fitted_are_refused(self, tail):
         with pytest.raises(InputError, match="X has 4 features, but LogitAdjuster is expecting 5"):

@@ -1,11 +1,14 @@
 """The compiled passes against their definitions, and against themselves as plain Python."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
 
+from capri import LogitAdjuster
 from capri.forms import ConfusionForm, Form
 from capri.posthoc import _kernels
 from capri.posthoc.line import stack_forms
@@ -38,7 +41,7 @@ def test_a_sample_is_right_inside_its_interval_and_wrong_outside(compiled, seed,
     scores, y, m, l, h, g = random_line(seed)
     scores = scores.astype(dtype)
     low, high = np.empty(len(y)), np.empty(len(y))
-    pick(_kernels.right_intervals, compiled)(scores, y, m, l, h, g, low, high)
+    pick(_kernels.right_intervals, compiled)(scores, y, low, high, m, l, h, g)
     inside = 0
     for t in np.linspace(-3, 3, 97) + 1 / 256:  # exact in binary, and on none of the crossings of the grid
         z = scores.astype(np.float64) * (m + t * h) - (l + t * g)
@@ -53,10 +56,10 @@ def test_a_sample_that_is_never_right_has_an_empty_interval(compiled):
     scores = np.array([[1.0, 0.0], [0.5, 0.5]])
     low, high = np.empty(2), np.empty(2)
     one, none = np.ones(2), np.zeros(2)
-    pick(_kernels.right_intervals, compiled)(scores, np.array([1, 1]), one, none, none, none, low, high)
+    pick(_kernels.right_intervals, compiled)(scores, np.array([1, 1]), low, high, one, none, none, none)
     assert (low == np.inf).all()
     assert (high == -np.inf).all()
-    pick(_kernels.right_intervals, compiled)(scores, np.array([0, 0]), one, none, none, none, low, high)
+    pick(_kernels.right_intervals, compiled)(scores, np.array([0, 0]), low, high, one, none, none, none)
     assert (low == -np.inf).all()  # the first by its score, the second by its index
     assert (high == np.inf).all()
 
@@ -115,7 +118,7 @@ def test_envelopes_hold_the_predicted_class_of_every_t(compiled, seed):
     order = np.lexsort((np.arange(k), -g))
     sizes, first = np.empty(n, np.int64), np.empty(n, np.int64)
     times, after = np.empty((n, k - 1)), np.empty((n, k - 1), np.int64)
-    pick(_kernels.envelope_events, compiled)(scores, order, m, l, g, sizes, first, times, after)
+    pick(_kernels.envelope_events, compiled)(scores, sizes, first, times, after, order, m, l, g)
     for t in np.linspace(-3, 3, 61) + 1 / 256:
         expected = (scores * m - (l + t * g)).argmax(axis=1)
         for i in range(n):
@@ -124,7 +127,7 @@ def test_envelopes_hold_the_predicted_class_of_every_t(compiled, seed):
             passed = np.searchsorted(own, t)
             assert (after[i, passed - 1] if passed else first[i]) == expected[i]
     few_times, few_after = np.empty((n, 1)), np.empty((n, 1), np.int64)  # as many changes as there is room for
-    pick(_kernels.envelope_events, compiled)(scores, order, m, l, g, sizes, first, few_times, few_after)
+    pick(_kernels.envelope_events, compiled)(scores, sizes, first, few_times, few_after, order, m, l, g)
     changed = sizes > 1
     assert changed.any()
     np.testing.assert_array_equal(few_times[changed, 0], times[changed, 0])
@@ -141,7 +144,7 @@ def test_a_class_that_leads_at_one_point_only_is_not_on_the_envelope(compiled):
         np.empty((2, 2), np.int64),
     )
     kernel = pick(_kernels.envelope_events, compiled)
-    kernel(scores, np.array([0, 1, 2]), np.ones(3), np.zeros(3), g, sizes, first, times, after)
+    kernel(scores, sizes, first, times, after, np.array([0, 1, 2]), np.ones(3), np.zeros(3), g)
     assert sizes.tolist() == [2, 3]  # all three lines of the first meet at t = −1
 
 
@@ -235,14 +238,16 @@ def test_predictions_are_those_of_argmax(compiled, rng, dtype):
     scores = (rng.integers(-2, 3, (200, 4)) / 2).astype(dtype)  # many ties
     m, l = np.array([1.0, 2.0, 1.0, 0.5]), np.array([0.0, 0.5, 0.0, -0.25])
     predictions = np.empty(200, np.int64)
-    pick(_kernels.predict, compiled)(scores, m, l, predictions)
+    pick(_kernels.predict, compiled)(scores, predictions, m, l)
     np.testing.assert_array_equal(predictions, (scores * m - l).argmax(axis=1))
 
 
-def test_threads_are_restored_after_a_small_problem():
-    from numba import get_num_threads
+def test_where_arrays_lie_in_memory_changes_no_bit(tail):
+    def fit():
+        return tail.fitted(LogitAdjuster(bootstrap=0)).strategy_.l.tobytes()
 
-    before = get_num_threads()
-    with _kernels.threads_for(np.zeros((3, 3))):
-        assert get_num_threads() == 1
-    assert get_num_threads() == before
+    def elsewhere():
+        with ThreadPoolExecutor(1) as pool:  # a thread has a heap of its own
+            return pool.submit(fit).result()
+
+    assert {fit(), *(elsewhere() for _ in range(100))} == {fit()}

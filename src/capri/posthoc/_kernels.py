@@ -1,35 +1,17 @@
 """The compiled passes behind the searches. Everything here is arrays in, arrays out.
 
-Adjusted scores along a line are straight lines in t:  z_ik(t) = (m_k + t h_k) o_ik − (l_k + t g_k).
+Adjusted scores along a line are straight lines in t:  z_ik(t) = (m_k + t h_k) o_ik − (l_k + t g_k). Passes that do each
+sample by itself take what has a row per sample first, as `by_rows` wants it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from math import factorial
-from typing import Any
 
 import numpy as np
-from numba import get_num_threads, njit, prange, set_num_threads
 
 from capri.forms import ROUNDING
-
-Array = Any  # Numba compiles for float32 and float64 scores alike
-
-PARALLEL_FROM = 1_000_000  # scores; below, a second thread brings little, and much waiting on a busy machine
-
-
-@contextmanager
-def threads_for(scores: Array) -> Iterator[None]:
-    """One thread for small problems, all for large ones."""
-    before = get_num_threads()
-    set_num_threads(1 if scores.size < PARALLEL_FROM else before)
-    try:
-        yield
-    finally:
-        set_num_threads(before)
-
+from capri.posthoc._compiled import Array, compiled
 
 # NaNs never reach a comparison that decides (0/0 is masked by d > 0 and d < 0), so the compiler may vectorise extrema.
 _VECTOR_MATH = {"nnan", "nsz"}
@@ -37,9 +19,9 @@ _VECTOR_MATH = {"nnan", "nsz"}
 CANCELLED = 1e-6  # a variance this small is summed anew: as a difference of sums it would be rounding
 
 
-@njit(cache=True, parallel=True, fastmath=_VECTOR_MATH, error_model="numpy")
+@compiled(fastmath=_VECTOR_MATH, error_model="numpy")
 def right_intervals(
-    scores: Array, y: Array, m: Array, l: Array, h: Array, g: Array, low: Array, high: Array
+    scores: Array, y: Array, low: Array, high: Array, m: Array, l: Array, h: Array, g: Array
 ) -> None:  # pragma: no cover
     """The open interval (low_i, high_i) of t on which sample i is classified right; empty as (inf, −inf).
 
@@ -47,7 +29,7 @@ def right_intervals(
     negative ones from above. Equal slopes decide for all t, by the scores, and on equal scores as argmax does.
     """
     n_classes = scores.shape[1]
-    for i in prange(scores.shape[0]):
+    for i in range(scores.shape[0]):
         label = y[i]
         own = np.float64(scores[i, label])
         z_own = m[label] * own - l[label]
@@ -76,7 +58,7 @@ def right_intervals(
         high[i] = upper
 
 
-@njit(cache=True)
+@compiled()
 def sweep_errors(
     slots: Array,
     classes: Array,
@@ -155,14 +137,14 @@ def sweep_errors(
             event += 1
 
 
-@njit(cache=True)
+@compiled()
 def _log_recall(error: float) -> tuple[float, int]:  # pragma: no cover
     """log(1 − error) and 0; of a recall of 0, which is counted instead, 0 and 1."""
     recall = 1.0 - error
     return (np.log(recall), 0) if recall > ROUNDING else (0.0, 1)
 
 
-@njit(cache=True)
+@compiled()
 def _move(
     ordered: Array, place: Array, who: Array, ranks: Array, count: int, group: int, step: float
 ) -> float:  # pragma: no cover
@@ -184,7 +166,7 @@ def _move(
     return change
 
 
-@njit(cache=True)
+@compiled()
 def _envelope(scores: Array, i: int, order: Array, m: Array, l: Array, g: Array, top: Array, since: Array) -> int:
     """Classes on the upper envelope of sample i's lines m_k o_k − l_k − t g_k, from t = −∞ to ∞; returns how many.
 
@@ -220,15 +202,15 @@ def _envelope(scores: Array, i: int, order: Array, m: Array, l: Array, g: Array,
     return size
 
 
-@njit(cache=True, parallel=True)
+@compiled()
 def envelope_events(
-    scores: Array, order: Array, m: Array, l: Array, g: Array, sizes: Array, first: Array, times: Array, after: Array
+    scores: Array, sizes: Array, first: Array, times: Array, after: Array, order: Array, m: Array, l: Array, g: Array
 ) -> None:
     """Classes that each sample is assigned to, over all t: how many (sizes), the first, and the changes from there.
 
     Row i of times and after (the class from then on) holds sample i's first changes, as many as there are columns.
     """
-    for i in prange(scores.shape[0]):
+    for i in range(scores.shape[0]):
         top, since = np.empty(len(order), np.int64), np.empty(len(order))
         size = _envelope(scores, i, order, m, l, g, top, since)
         sizes[i], first[i] = size, top[0]
@@ -237,7 +219,7 @@ def envelope_events(
             after[i, j - 1] = top[j]
 
 
-@njit(cache=True)
+@compiled()
 def sweep_margins(
     slots: Array,
     before: Array,
@@ -279,7 +261,7 @@ def sweep_margins(
             event += 1
 
 
-@njit(cache=True)
+@compiled()
 def _scores(f1: float, precision: float, hits: float, row: float, column: float, nothing: float) -> float:
     """f1·F1 + precision·Precision of a class. A column below `nothing` is what rounding leaves of an empty one."""
     both = row + column
@@ -287,7 +269,7 @@ def _scores(f1: float, precision: float, hits: float, row: float, column: float,
     return value + precision * hits / column if precision != 0.0 and column > nothing else value
 
 
-@njit(cache=True)
+@compiled()
 def sweep_moments(
     slots: Array,
     before: Array,
@@ -320,10 +302,10 @@ def sweep_moments(
             event += 1
 
 
-@njit(cache=True, parallel=True)
-def predict(scores: Array, m: Array, l: Array, predictions: Array) -> None:
+@compiled()
+def predict(scores: Array, predictions: Array, m: Array, l: Array) -> None:
     """argmax_k m_k o_ik − l_k of each sample; the lower index wins a tie."""
-    for i in prange(scores.shape[0]):
+    for i in range(scores.shape[0]):
         best, choice = -np.inf, 0
         for k in range(scores.shape[1]):
             z = m[k] * np.float64(scores[i, k]) - l[k]
@@ -339,7 +321,7 @@ TAYLOR = np.array([1 / factorial(n) for n in range(7)])
 _SUMS = _VECTOR_MATH | {"reassoc", "contract"}
 
 
-@njit(cache=True, fastmath=_SUMS, error_model="numpy")
+@compiled(fastmath=_SUMS, error_model="numpy")
 def soft_decisions(scores: Array, scale: Array, shift: Array, p: Array) -> None:  # pragma: no cover
     """p (N, K) = softmax(2^SQUARINGS·(scale∘scores − shift)).
 
@@ -370,7 +352,7 @@ def soft_decisions(scores: Array, scale: Array, shift: Array, p: Array) -> None:
             p[i, k] *= share
 
 
-@njit(cache=True, fastmath=_SUMS, error_model="numpy")
+@compiled(fastmath=_SUMS, error_model="numpy")
 def soft_margins(p: Array, membership: Array, weight: Array, hits: Array, columns: Array) -> None:  # pragma: no cover
     """hits_k += Σ_i M_ik p_ik and columns_k += Σ_i w_i p_ik: the soft confusion matrix's diagonal and column sums."""
     for i in range(p.shape[0]):
@@ -380,7 +362,7 @@ def soft_margins(p: Array, membership: Array, weight: Array, hits: Array, column
             columns[k] += w * p[i, k]
 
 
-@njit(cache=True, fastmath=_SUMS, error_model="numpy")
+@compiled(fastmath=_SUMS, error_model="numpy")
 def soft_slopes(
     p: Array, membership: Array, weight: Array, by_hits: Array, by_columns: Array, by: Array, slopes: Array
 ) -> None:  # pragma: no cover
@@ -397,6 +379,7 @@ def soft_slopes(
             continue
         for k in range(p.shape[1]):
             v[k] = membership[i, k] * by_hits[k] + w * by_columns[k]
+        for k in range(p.shape[1]):  # by itself, or where v lies in memory would decide how the sum is vectorised
             mean += p[i, k] * v[k]
         if plain:
             for k in range(p.shape[1]):

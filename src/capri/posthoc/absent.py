@@ -67,7 +67,7 @@ def _restricted(evaluator: Evaluator, chosen: NDArray[np.int64], n_classes: int)
         whole[cells] = confusion
         return evaluator(whole)
 
-    return ConfusionFunction(function)
+    return ConfusionFunction(function, evaluator.name)
 
 
 # -- and the answer for them -----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from capri._checks import InputError, InputWarning, Ints, check_counts, check_scores
+from capri._checks import InputError, InputWarning, Ints, as_array, check_counts, check_scores
 from capri._provenance import data_digest
 from capri.attributes import UNKNOWN_FREQUENCIES, Attributes, counts_in, frequency
 from capri.classes import Classes, all_columns, as_labels, column_names
@@ -346,7 +346,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             In the order of `classes_`; the largest decides.
         """
         check_is_fitted(self)
-        scores = np.asarray(self._arranged(X))
+        scores = as_array(self._arranged(X), "X", "be real numbers")
         if scores.ndim == 2 and scores.shape[1] != self.n_features_in_:
             raise InputError(
                 f"X has {scores.shape[1]} features, but LogitAdjuster is expecting {self.n_features_in_} features as "

@@ -19,6 +19,7 @@ from capri.constraints import ConstraintLike
 from capri.forms import ConfusionEvaluator, ConfusionForm, ErrorFunction, Form, MarginFunction
 from capri.objectives import ObjectiveLike
 from capri.posthoc import _kernels
+from capri.posthoc._compiled import by_rows
 from capri.posthoc.adjustment import Adjustment, Direction, Vector
 from capri.posthoc.problem import TOLERANCE, Problem, Worth, check_direction, tally
 
@@ -58,8 +59,7 @@ def trace(problem: Problem, start: Adjustment, direction: Direction) -> Line:
 
 def _trace_errors(problem: Problem, start: Adjustment, direction: Direction) -> tuple[Vector, NDArray[np.float64]]:
     low, high = np.empty(problem.n_samples), np.empty(problem.n_samples)
-    with _kernels.threads_for(problem.scores):
-        _kernels.right_intervals(problem.scores, problem.y, *start, *direction, low, high)
+    by_rows(_kernels.right_intervals, (problem.scores, problem.y, low, high), *start, *direction)
     counts = problem.weight > 0
     starts, ends = np.flatnonzero(counts & np.isfinite(low)), np.flatnonzero(counts & np.isfinite(high))
     times = np.concatenate([low[starts], high[ends]])
@@ -104,7 +104,7 @@ def _error_values(
         current = start.copy()
         for plateau in range(n_plateaus):
             for f, evaluator in functions:
-                values[f, plateau] = evaluator(current.copy())
+                values[f, plateau] = evaluator(np.clip(current, 0.0, 1.0))  # sums of steps: rounding leaves −1e-17
             events = slice(edges[plateau], edges[plateau + 1] if plateau + 1 < n_plateaus else None)
             np.add.at(current, here[events], steps[events])
     return values
@@ -132,8 +132,7 @@ def _trace_decisions(problem: Problem, start: Adjustment, g: Vector) -> tuple[Ve
     sizes, first, room = np.empty(n, np.int64), np.empty(n, np.int64), min(CHANGES, problem.n_classes)
     while True:
         table, classes = np.empty((n, room)), np.empty((n, room), np.int64)
-        with _kernels.threads_for(problem.scores):
-            _kernels.envelope_events(problem.scores, order, *start, g, sizes, first, table, classes)
+        by_rows(_kernels.envelope_events, (problem.scores, sizes, first, table, classes), order, *start, g)
         if (most := int(sizes.max()) - 1) <= room:
             break
         room = most
@@ -214,7 +213,7 @@ def _call_on_confusions(
     edges = np.searchsorted(slots, np.arange(n_plateaus + 1), side="left")
     confusion, values = confusion.copy(), np.empty(n_plateaus)
     for plateau in range(n_plateaus):
-        values[plateau] = evaluator(confusion.copy())
+        values[plateau] = evaluator(np.maximum(confusion, 0.0))
         for e in range(edges[plateau], edges[plateau + 1]):
             if problem.beliefs is None:
                 rows, mass = problem.y[samples[e]], problem.weight[samples[e]]

@@ -27,6 +27,7 @@ from capri.errors import Absent, resolve_absent
 from capri.forms import ClassContext, ConfusionEvaluator, Evaluator, on_confusion
 from capri.objectives import Objective, ObjectiveLike, as_objective
 from capri.posthoc import _kernels
+from capri.posthoc._compiled import by_rows
 from capri.posthoc.adjustment import Adjustment, Vector
 from capri.shares import in_shares
 
@@ -194,8 +195,7 @@ class Problem:
     def predict(self, adjustment: Adjustment) -> NDArray[np.int64]:
         """argmax of Δ∘scores − l."""
         predictions = np.empty(self.n_samples, np.int64)
-        with _kernels.threads_for(self.scores):
-            _kernels.predict(self.scores, *adjustment, predictions)
+        by_rows(_kernels.predict, (self.scores, predictions), *adjustment)
         return predictions
 
     def confusion(self, adjustment: Adjustment) -> NDArray[np.float64]:

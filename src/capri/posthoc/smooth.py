@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from threading import Lock
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -164,9 +165,35 @@ def soften(scores: NDArray[Any], scale: Vector, shift: Vector, out: NDArray[Any]
     return out
 
 
+class _OneBlasThread:
+    """Of vectors of K numbers: more threads would only wait for each other.
+
+    The limit is the process's. Whoever comes first sets it and whoever leaves last lifts it: of several that fit at
+    once, each by itself would take another's limit for what was there before, and leave that behind.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside = Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._limit = _blas().limit(limits=1, user_api="blas")
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._limit.restore_original_limits()
+
+
 @cache
 def _blas() -> ThreadpoolController:
     return ThreadpoolController()
+
+
+_one_blas_thread = _OneBlasThread()
 
 
 def minimise_offsets(
@@ -197,7 +224,7 @@ def minimise_offsets(
 def descend(function: Callable[[Vector], tuple[float, Vector]], start: Vector, max_iterations: int) -> Vector:
     """Where L-BFGS ends on a function that returns its value and its gradient."""
     options = {"maxiter": max_iterations, "maxfun": 2 * max_iterations, "ftol": PRECISION}
-    with _blas().limit(limits=1, user_api="blas"):  # vectors of K numbers: threads would only wait for each other
+    with _one_blas_thread:
         return np.asarray(minimize(function, start, jac=True, method="L-BFGS-B", options=options).x)
 
 
