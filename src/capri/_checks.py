@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -74,7 +75,7 @@ def check_matrix(values: ArrayLike, name: str, rows: str, columns: str) -> Float
             raise TypeError("Complex data not supported")
         if not np.issubdtype(array.dtype, np.floating):
             array = array.astype(np.float64, casting="unsafe" if array.dtype == object else "same_kind")
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputTypeError(f"{name} must be real numbers; got {short(values)} ({error}).") from None
     if array.ndim != 2:
         raise InputError(
@@ -160,7 +161,7 @@ def check_vector(
     """
     try:
         array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name} must hold one number per {per}; got {short(values)}.") from None
     if array.ndim != 1 or array.size == 0:
         raise InputError(f"{name} must be a non-empty vector with one number per {per}; got shape {array.shape}.")
@@ -202,7 +203,7 @@ def check_names(names: Sequence[str] | None, n_classes: int, name: str = "class_
     if len(result) != n_classes:
         raise InputError(f"{name} has {len(result)} entries for {n_classes} classes; give one per class.")
     if len(set(result)) != len(result):
-        twice = next(n for n in result if result.count(n) > 1)
+        twice = Counter(result).most_common(1)[0][0]
         raise InputError(f"{name} holds {twice!r} twice; names must differ.")
     return result
 
