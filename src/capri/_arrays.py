@@ -14,6 +14,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 PLAIN = "biufcUS"  # kinds of numbers and text, by NumPy's letters
+CHUNK = 2**24  # bytes that are read at a time
 FREE, FOLD = 2**28, 100  # an archive may unpack to this many bytes, or this many times its own size
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
@@ -31,7 +32,6 @@ def read_npy(stream: IO[bytes], size: int) -> NDArray[Any]:
     Returns
     -------
     ndarray
-        It cannot be written to.
 
     Raises
     ------
@@ -51,7 +51,9 @@ def read_npy(stream: IO[bytes], size: int) -> NDArray[Any]:
     promised, there = math.prod(shape) * dtype.itemsize, size - stream.tell()
     if promised != there:
         raise ValueError(f"its header promises {promised} bytes, and there are {there}")
-    content = stream.read(promised)
+    content = bytearray()  # arrays of it can be written to, unlike those of bytes
+    while chunk := stream.read(min(CHUNK, promised - len(content))):
+        content += chunk
     if len(content) != promised:
         raise ValueError(f"its header promises {promised} bytes, and there are {len(content)}")
     array: NDArray[Any] = np.ndarray(shape, dtype, content, order="F" if fortran else "C")

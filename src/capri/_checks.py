@@ -183,8 +183,10 @@ def check_vector(
 def check_counts(counts: ArrayLike, n_classes: int | None = None, name: str = "class_counts") -> NDArray[np.float64]:
     """Samples per class: non-negative, not all zero."""
     array = check_vector(counts, name, n_classes, low=0)
-    if array.sum() == 0:
+    if array.max() == 0:
         raise InputError(f"{name} sums to 0; at least one class must have a positive entry.")
+    if array.max() > np.finfo(np.float64).max / len(array):
+        raise InputError(f"{name} reaches {array.max():g}, and its sum overflows; give smaller numbers.")
     return array
 
 
@@ -199,7 +201,10 @@ def check_names(names: Sequence[str] | None, n_classes: int, name: str = "class_
     """One name per class, all different; '0', '1', … where none are given."""
     if names is None:
         return tuple(str(k) for k in range(n_classes))
-    result = tuple(str(n) for n in names)
+    try:
+        result = tuple(str(n) for n in names)
+    except TypeError:
+        raise InputTypeError(f"{name} is {short(names)}; it must hold one name per class.") from None
     if len(result) != n_classes:
         raise InputError(f"{name} has {len(result)} entries for {n_classes} classes; give one per class.")
     if len(set(result)) != len(result):

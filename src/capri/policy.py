@@ -12,7 +12,7 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from numbers import Integral, Real
 from pathlib import Path
@@ -86,8 +86,8 @@ _POLICY_RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(("objective", "method", "reason"), _TEXT),
     **dict.fromkeys(("dictionary", "data", "versions"), _MAPPING),
     **dict.fromkeys(("attributes", "weights"), _COLUMNS),
-    "scores": ("'logits' or 'proba'", lambda v: v in ("logits", "proba")),
-    "side": ("'posthoc' or 'loss'", lambda v: v in ("posthoc", "loss")),
+    "scores": ("'logits' or 'proba'", lambda v: isinstance(v, str) and v in ("logits", "proba")),
+    "side": ("'posthoc' or 'loss'", lambda v: isinstance(v, str) and v in ("posthoc", "loss")),
     "floor": ("a probability above 0 and below 1", lambda v: _is_number(v) and 0 < v < 1),
     "constraints": ("a tuple of texts", lambda v: isinstance(v, tuple) and all(isinstance(c, str) for c in v)),
     "validation": ("a Validation or None", lambda v: v is None or isinstance(v, Validation)),
@@ -222,7 +222,10 @@ class Policy:
     versions: Mapping[str, str] = field(default_factory=versions)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", tuple(_label(c, k) for k, c in enumerate(self.classes)))
+        given: Any = self.classes
+        if isinstance(given, str) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:
+            raise InputError(f"classes is {short(given)}; it must be one label per class.")
+        object.__setattr__(self, "classes", tuple(_label(c, k) for k, c in enumerate(given)))
         check_names(self.class_names, self.strategy.n_classes, "classes")
         _check_fields(self, _POLICY_RULES)
         if self.validation is not None:
