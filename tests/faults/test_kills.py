@@ -20,7 +20,7 @@ pytestmark = pytest.mark.faults
 SHARED = runpy.run_path(str(Path(__file__).parents[1] / "train" / "conftest.py"))
 SIGNALS = {signal.SIGKILL: 137, signal.SIGTERM: 143, signal.SIGINT: 130}
 PATIENCE = 180
-CLOCKS = {"seconds", "commit", "versions", "out", "logits.npz"}  # a digest of arrays, compared below, and of a clock
+CLOCKS = {"seconds", "commit", "versions", "logits.npz"}  # a digest of arrays, compared below, and of a clock
 
 
 def features(folder: Path, epochs: int) -> list[str]:
@@ -70,17 +70,16 @@ def content(out: Path) -> dict[str, object]:
     for path in sorted(p for p in out.rglob("*") if p.is_file()):
         name = str(path.relative_to(out))
         if path.suffix in (".safetensors", ".jsonl", ".json", ".csv", ".npz"):
-            found[name] = _plain(path)
+            found[name] = _plain(path, out)
         elif path.name.endswith(".part"):
             found[name] = "litter"
     return found
 
 
-def _plain(path: Path) -> object:
-    if path.suffix == ".jsonl":
-        return [without_clocks(json.loads(line)) for line in path.read_text().splitlines()]
-    if path.suffix == ".json":
-        return without_clocks(json.loads(path.read_text()))
+def _plain(path: Path, out: Path) -> object:
+    if path.suffix in (".json", ".jsonl"):
+        text = path.read_text().replace(str(out), "")  # paths of a policy or a network to start from
+        return [without_clocks(json.loads(line)) for line in (text.splitlines() if path.suffix == ".jsonl" else [text])]
     if path.name == "metrics.csv":
         return SHARED["read_metrics"](path.parent)
     if path.suffix == ".npz":
