@@ -232,6 +232,15 @@ class TestStandardInput:
         given((files / "scores.npy").read_bytes())
         assert capri("apply", "-", policy).out == capri("apply", files / "scores.npy", policy).out
 
+    def test_may_never_end(self, refused, given, monkeypatch):
+        monkeypatch.setattr("capri.cli.tables.MOST", 100)
+        given(b"0,1\n" * 1000)
+        assert refused("standard input is longer than 0 MiB; save it as a file", "tune", "-")
+
+    def test_may_be_closed(self, refused, monkeypatch):
+        monkeypatch.setattr(sys, "stdin", None)
+        assert refused("standard input is closed", "tune", "-")
+
     @pytest.mark.parametrize("content", [b"", b"\x00\xff\xfe", b"PK\x03\x04 and nothing"])
     def test_may_be_bad(self, refused, given, content):
         given(content)

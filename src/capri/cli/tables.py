@@ -31,6 +31,7 @@ TABLES = (".csv", ".parquet")
 ZIP, NPY, PARQUET, PICKLE = b"PK", b"\x93NUMPY", b"PAR1", b"\x80"  # how such files begin
 ONLY = "array"  # the name of the one array of an .npy file
 STDIN = Path("-")
+MOST = 2**30  # bytes of standard input, which may never end
 
 
 class Archive(Protocol):
@@ -81,8 +82,14 @@ def _kind(path: Path) -> str:
     """The extension, or the one that standard input would have."""
     if path != STDIN:
         return path.suffix.lower()
-    start = cast(io.BufferedReader, sys.stdin.buffer).peek(len(NPY))
+    start = _stdin().peek(len(NPY))
     return next((kind for begins, kind in _BEGINNINGS.items() if start.startswith(begins)), ".csv")
+
+
+def _stdin() -> io.BufferedReader:
+    if sys.stdin is None:
+        raise InputError("standard input is closed; give the path of a file.")
+    return cast(io.BufferedReader, sys.stdin.buffer)
 
 
 _BEGINNINGS = {ZIP: ".npz", NPY: ".npy", PARQUET: ".parquet"}
@@ -93,7 +100,9 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._kept = sys.stdin.buffer.read() if path == STDIN else None
+        self._kept = _stdin().read(MOST + 1) if path == STDIN else None
+        if self._kept is not None and len(self._kept) > MOST:
+            raise InputError(f"{self} is longer than {MOST >> 20} MiB; save it as a file, which is not kept in memory.")
 
     def __str__(self) -> str:
         return str(self.path) if self._kept is None else "standard input"
