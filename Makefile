@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c requirements/constraints.txt
 
-.PHONY: demo test test-slow lint types docs bench clean
+.PHONY: demo test test-slow faults lint types docs bench clean
 
 demo: $(VENV)/.light  ## the whole story on a real classifier, with a picture
 	$(BIN)/capri demo
@@ -16,6 +16,9 @@ test: $(VENV)/.test lint types  ## formatting, types, doctests and the test suit
 
 test-slow: $(VENV)/.test  ## the tests that take minutes or need the real data
 	$(BIN)/python -m pytest -m slow -q
+
+faults: $(VENV)/.test  ## the campaign of faults: damaged files, full disks, kills; ends with a table
+	$(BIN)/python -m pytest -m faults -q tests/faults
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check --quiet .

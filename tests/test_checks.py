@@ -194,3 +194,21 @@ def test_the_shortest_text_reads_back_exactly(number):
 @pytest.mark.parametrize(("number", "text"), [(0.5, "0.5"), (2.0, "2"), (1, "1"), (0.1, "0.1")])
 def test_the_shortest_text_is_what_people_write(number, text):
     assert shortest(number) == text
+
+
+@pytest.mark.parametrize("names", [3, True, np.array(5)])
+def test_names_that_are_no_list(names):
+    with pytest.raises(InputError, match=r"class_names is .*; it must hold one name per class\."):
+        check_names(names, 3)
+
+
+def test_numbers_beyond_any_float():
+    with pytest.raises(InputError, match="must hold one number per class"):
+        check_vector([10**400, 1], "weights")
+    with pytest.raises(InputError, match="scores must be real numbers"):
+        check_scores([[10**400, 1]])
+
+
+def test_counts_whose_sum_overflows():
+    with pytest.raises(InputError, match=r"class_counts reaches 1e\+308, and its sum overflows"):
+        check_counts([1e308] * 3)

@@ -2,15 +2,17 @@
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from capri import InputError
-from capri._files import locked, remove_partial, write_atomically
+from capri._files import locked, open_regular, read_text, remove_partial, write_atomically
 
 
 def test_a_new_file_holds_the_content_and_its_folder_is_made(tmp_path):
@@ -117,3 +119,71 @@ def test_a_link_to_nowhere_makes_nothing_there(tmp_path):
     with pytest.raises(InputError, match="remove it"), locked(tmp_path / "lock"):
         pass
     assert not (tmp_path / "target").exists()
+
+
+def test_permissions_are_those_of_the_file_before_or_of_the_user(tmp_path):
+    target = tmp_path / "file"
+    before = os.umask(0o027)
+    try:
+        write_atomically(target, b"new")
+        assert stat.S_IMODE(target.stat().st_mode) == 0o640
+        target.chmod(0o600)
+        write_atomically(target, b"newer")
+        assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    finally:
+        os.umask(before)
+
+
+def test_a_file_that_may_not_be_written_to_is_left_alone(tmp_path, monkeypatch):
+    target = tmp_path / "file"
+    target.write_bytes(b"old")
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)  # root may write anywhere
+    with pytest.raises(PermissionError):
+        write_atomically(target, b"new")
+    assert target.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+WRITE = """
+import os, sys, time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from capri._files import write_atomically
+
+def wait(*_):
+    print("writing", flush=True)
+    time.sleep(60)
+
+os.fsync = wait
+write_atomically(sys.argv[1], b"half")
+"""
+
+
+def test_what_a_kill_leaves_goes_with_the_next_write_and_what_is_being_written_does_not(tmp_path):
+    target = tmp_path / "file[1]"
+    with subprocess.Popen([sys.executable, "-c", WRITE, str(target)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "writing\n"
+        write_atomically(target, b"mine")
+        assert len(list(tmp_path.iterdir())) == 2
+        other.kill()
+        other.wait()
+    write_atomically(target, b"new")
+    assert list(tmp_path.iterdir()) == [target]
+    assert target.read_bytes() == b"new"
+
+
+def test_many_writers_of_one_file_do_not_tidy_each_other_up(tmp_path):
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda k: write_atomically(tmp_path / "file", bytes([k]) * 1000), range(200)))
+    assert len(set((tmp_path / "file").read_bytes())) == 1
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_only_regular_files_are_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="pipe: is not a regular file"):
+        open_regular(tmp_path / "pipe")
+    with pytest.raises(IsADirectoryError):
+        open_regular(tmp_path)
+    (tmp_path / "file").write_text("é", encoding="utf-8")
+    assert read_text(tmp_path / "file") == "é"

@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import string
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 
@@ -138,6 +139,12 @@ class TestUse:
         with pytest.raises(InputError, match="scores have 2 columns, the strategy 3 classes"):
             make_policy().apply([[0.5, 0.5]])
 
+    @pytest.mark.parametrize("changes", [{"delta": [1, 1e308, 1]}, {"l": [-1.7e308, 0, 0]}])
+    def test_what_overflows_is_refused(self, changes):
+        policy = make_policy(strategy=Strategy.of(3, **changes), scores="logits")
+        with pytest.raises(InputError, match="the adjusted scores overflow"):
+            policy.predict([[1e307, 5.0, 1.0]])
+
     def test_scores_that_are_not_finite_are_refused(self):
         with pytest.raises(InputError, match=r"scores\[0, 2\] is nan"):
             make_policy().apply([[0.5, 0.5, np.nan]])
@@ -159,6 +166,9 @@ class TestFields:
             ({"classes": (date(2020, 1, 2), 1, 2)}, r"classes\[0\] is datetime.date\(2020, 1, 2\), which"),
             ({"classes": (0.5, np.nan, 2)}, r"classes\[1\] is nan, which a policy file cannot keep"),
             ({"classes": (None, 1, 2)}, r"classes\[0\] is None, which a policy file cannot keep"),
+            ({"classes": None}, "classes is None; it must be one label per class"),
+            ({"classes": "abc"}, "classes is 'abc'; it must be one label per class"),
+            ({"scores": np.zeros((2, 0))}, "it must be 'logits' or 'proba'"),
             ({"floor": 0.0}, "floor is 0.0; it must be a probability above 0 and below 1"),
             ({"floor": "small"}, "floor is 'small'; it must be a probability"),
             ({"objective": 3}, "objective is 3; it must be text"),
@@ -313,7 +323,7 @@ class TestUntrustworthyFiles:
     def test_that_are_truncated(self, tmp_path, keep):
         self.refuses(tmp_path, make_policy().to_json()[:keep], "the file is truncated or not a policy")
 
-    @pytest.mark.parametrize("schema", [0, 3, "1", None, [2]])
+    @pytest.mark.parametrize("schema", [0, 3, "1", None, [2], True, 2.0])
     def test_of_another_version(self, tmp_path, schema):
         document = json.loads(make_policy().to_json()) | {"schema": schema}
         self.refuses(
@@ -341,6 +351,18 @@ class TestUntrustworthyFiles:
     def test_nested_beyond_reason(self, tmp_path):
         self.refuses(tmp_path, "[" * 200_000, "not complete JSON")
 
+    @pytest.mark.parametrize("depth", [100, 300, 500, 700, 900])
+    def test_nested_at_the_edge_of_reason(self, depth):
+        nested = 1
+        for _ in range(depth):
+            nested = [nested]
+        with suppress(PolicyError):
+            assert Policy.from_json(forged(make_policy(), data={"deep": nested})).data == {"deep": nested}
+
+    def test_with_a_number_that_overflows(self, tmp_path):
+        text = forged(make_policy(), data={"n": 12345.5}).replace("12345.5", "1e999")
+        self.refuses(tmp_path, text, "does not match its digest|has no place")
+
     def test_that_are_not_text(self, tmp_path):
         self.refuses(tmp_path, b"\xff\xfe\x00policy", "cannot be read as text")
 
@@ -358,7 +380,7 @@ class TestUntrustworthyFiles:
             ),
             ({"strategy": 3}, "does not make a policy"),
             ({"classes": ["a", "b"]}, "classes has 2 entries for 3 classes"),
-            ({"classes": None}, "does not make a policy"),
+            ({"classes": None}, "classes is None; it must be a list"),
             ({"classes": ["a", "b", ["c"]]}, r"classes\[2\] is \['c'\]"),
             ({"validation": 3}, "does not make a policy"),
             ({"validation": {"objective": "balanced"}}, "does not make a policy"),
@@ -367,6 +389,24 @@ class TestUntrustworthyFiles:
             ({"floor": -1.0}, "floor is -1.0"),
             ({"weights": 3}, "weights is 3; it must be a mapping"),
             ({"command": "rm"}, "unexpected keyword argument 'command'"),
+            ({"classes": "abc"}, "classes is 'abc'; it must be a list"),
+            ({"constraints": "abc"}, "constraints is 'abc'; it must be a list"),
+            ({"strategy": NEUTRAL | {"l": ["1", "2", "3"]}}, r"l is \['1', '2', '3'\]; it must be a list of numbers"),
+            ({"strategy": NEUTRAL | {"l": "123"}}, "l is '123'; it must be a list of numbers"),
+            ({"strategy": NEUTRAL | {"l": [True, 2, 3]}}, "it must be a list of numbers"),
+            ({"strategy": NEUTRAL | {"l": [[1], [2], [3]]}}, "it must be a list of numbers"),
+            ({"strategy": NEUTRAL | {"l": [10**400, 2, 3]}}, r"l\[0\] is 1000.*, which has no place in a policy"),
+            ({"data": {"n": -(10**400)}}, r"policy\.data\.n is -1000.*, which has no place"),
+            ({"seed": 10**400}, r"policy\.seed is 1000.*, which has no place"),
+            ({"classes": ["a", "b", "\ud800"]}, r"policy\.classes\[2\] is '\\ud800', which has no place"),
+            ({"reason": "\udfff"}, r"policy\.reason is '\\udfff', which has no place"),
+            ({"data": {"\ud800": 1}}, "which has no place"),
+            ({"classes": ["a", "b", "\x1b[2J"]}, r"classes\[2\] is '\\x1b\[2J', which holds control characters"),
+            ({"classes": ["a", "b", "c\0"]}, r"classes\[2\] is 'c\\x00', which holds control characters"),
+            ({"classes": ["a", "b", "\x9b2J"]}, "which holds control characters"),
+            ({"attributes": {"freq": "abc"}}, "attributes is .* it must be a mapping to lists of numbers"),
+            ({"attributes": {"freq": [[1], [2]]}}, "it must be a mapping to lists of numbers"),
+            ({"weights": {"l": [1, "2"]}}, "it must be a mapping to lists of numbers"),
             ({"floor": ...}, "it lacks floor; save it again"),
         ],
     )

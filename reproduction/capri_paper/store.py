@@ -156,16 +156,16 @@ def _read(path: Path, stamp: tuple[int, ...]) -> dict[str, dict[str, Any]]:
     A line that was edited, mixed up or cut must not pass for a result: its digest and its checksum are computed again.
     """
     found: dict[str, dict[str, Any]] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
         if not line:
             continue
         place = f"{path}, line {number}"
         try:
-            record = json.loads(line)
+            record = json.loads(line.decode("utf-8"))
             place += f" ({record['label']})"
             stored, digest = record["digest"], key(path.stem, record["version"], record["settings"], record["needs"])
             intact = record["checksum"] == checksum(path.stem, stored, record["result"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise InputError(f"{place} is not a stored result; delete the line, and it is computed anew.") from None
         if stored != digest:
             raise InputError(

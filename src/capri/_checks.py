@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -108,7 +109,7 @@ def check_matrix(values: ArrayLike, name: str, rows: str, columns: str) -> Float
             raise TypeError("Complex data not supported")
         if not np.issubdtype(array.dtype, np.floating):
             array = array.astype(np.float64, casting="unsafe" if array.dtype == object else "same_kind")
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputTypeError(f"{name} must be real numbers; got {short(values)} ({error}).") from None
     if array.ndim != 2:
         raise InputError(
@@ -192,7 +193,7 @@ def check_vector(
     array = as_array(values, name, must := f"hold one number per {per}")
     try:
         array = array.astype(np.float64, casting="unsafe" if array.dtype.kind in "OSU" else "same_kind", copy=False)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name} must {must}; got {short(values)}.") from None
     if array.ndim != 1 or array.size == 0:
         raise InputError(f"{name} must be a non-empty vector with one number per {per}; got shape {array.shape}.")
@@ -214,8 +215,10 @@ def check_vector(
 def check_counts(counts: ArrayLike, n_classes: int | None = None, name: str = "class_counts") -> NDArray[np.float64]:
     """Samples per class: non-negative, not all zero."""
     array = check_vector(counts, name, n_classes, low=0)
-    if array.sum() == 0:
+    if array.max() == 0:
         raise InputError(f"{name} sums to 0; at least one class must have a positive entry.")
+    if array.max() > np.finfo(np.float64).max / len(array):
+        raise InputError(f"{name} reaches {array.max():g}, and its sum overflows; give smaller numbers.")
     return array
 
 
@@ -230,11 +233,14 @@ def check_names(names: Sequence[str] | None, n_classes: int, name: str = "class_
     """One name per class, all different; '0', '1', … where none are given."""
     if names is None:
         return tuple(str(k) for k in range(n_classes))
-    result = tuple(str(n) for n in names)
+    try:
+        result = tuple(str(n) for n in names)
+    except TypeError:
+        raise InputTypeError(f"{name} is {short(names)}; it must hold one name per class.") from None
     if len(result) != n_classes:
         raise InputError(f"{name} has {len(result)} entries for {n_classes} classes; give one per class.")
     if len(set(result)) != len(result):
-        twice = next(n for n in result if result.count(n) > 1)
+        twice = Counter(result).most_common(1)[0][0]
         raise InputError(f"{name} holds {twice!r} twice; names must differ.")
     return result
 

@@ -1,23 +1,75 @@
-"""Files that processes share: written so that a reader sees the old content or the new, and locked by one at a time."""
+"""Files: only regular ones are read, a reader sees the old content or the new, and locks are held by one at a time."""
 
 from __future__ import annotations
 
+import errno
+import glob
 import os
 import platform
 import re
+import secrets
 import stat
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO, Any
 
 from capri._checks import InputError
 
-PART = ".part"  # how files end that are being written; after a kill they may stay
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # pragma: no cover (not on this system: run one process at a time)
+    fcntl = None
+
+PART = ".part"  # how files end that are being written
+LIMIT = 2**28  # bytes of a text that is read whole
+
+
+def open_regular(path: str | Path) -> IO[bytes]:
+    """A regular file, open for reading; pipes, which may never end, and devices are refused, without waiting for them.
+
+    Parameters
+    ----------
+    path : path
+        Of the file, or of a link to it.
+
+    Returns
+    -------
+    binary stream
+    """
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    raise InputError(f"{path}: is not a regular file; for standard input give - where scores are read.")
+
+
+def read_text(path: str | Path) -> str:
+    """A text of reasonable length.
+
+    Parameters
+    ----------
+    path : path
+        Of a regular file, in UTF-8.
+
+    Returns
+    -------
+    str
+    """
+    with open_regular(path) as stream:
+        if os.fstat(stream.fileno()).st_size > LIMIT:
+            raise InputError(f"{path}: is too large for a text, which may have {LIMIT >> 20} MiB.")
+        return stream.read(LIMIT).decode("utf-8")
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
     """Write through a temporary file beside the target, then rename; on any failure the target stays as it was.
+
+    A file that was there keeps its permissions; a new one has those of any new file.
 
     Parameters
     ----------
@@ -28,22 +80,55 @@ def write_atomically(path: str | Path, content: bytes) -> None:
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=PART)
-    partial = Path(name)
+    remove_partial(target.parent, target.name)
+    mode = _mode_of(target)
+    handle, partial = _aside(target)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
             stream.flush()
+            if mode is not None:
+                partial.chmod(mode)
             os.fsync(stream.fileno())
-        partial.chmod(0o644)
-        partial.replace(target)
+            partial.replace(target)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
 
 
+def _mode_of(target: Path) -> int | None:
+    """The permissions of a file that is there, which must be one that may be written to."""
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        return None
+    if not os.access(target, os.W_OK):  # renaming would not ask
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(target))
+    return stat.S_IMODE(mode)
+
+
+def _aside(target: Path) -> tuple[int, Path]:
+    """A new file beside the target, locked as long as it is open, so that what a kill leaves can be told from it."""
+    while True:
+        partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}{PART}")
+        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        _lock(handle, wait=True)
+        if partial.exists():  # else it was taken for a leftover in the moment before
+            return handle, partial
+        os.close(handle)
+
+
+def _lock(handle: int, wait: bool) -> bool:
+    """Whether this file is ours now; not where another process has it, or where there are no locks."""
+    with suppress(OSError):
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            return True
+    return False
+
+
 def remove_partial(folder: str | Path, name: str = "*") -> None:
-    """Delete what a killed process left of `write_atomically`; the caller makes sure that no other one is writing.
+    """Delete what a killed process left of `write_atomically`; what is being written is left alone.
 
     Parameters
     ----------
@@ -52,8 +137,15 @@ def remove_partial(folder: str | Path, name: str = "*") -> None:
     name : str
         Of the file that was being written; all of them by default.
     """
-    for partial in Path(folder).glob(f".{name}.*{PART}"):
-        partial.unlink(missing_ok=True)
+    pattern = name if name == "*" else glob.escape(name)
+    for partial in Path(folder).glob(f".{pattern}.*{PART}"):
+        with suppress(OSError):
+            handle = os.open(partial, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+            try:
+                if _lock(handle, wait=False):
+                    partial.unlink()
+            finally:
+                os.close(handle)
 
 
 @contextmanager
@@ -72,9 +164,7 @@ def locked(path: str | Path, advice: str | None = None) -> Iterator[None]:
     context manager
         Inside it the lock is held.
     """
-    try:
-        import fcntl
-    except ImportError:  # pragma: no cover (not on this system: run one process at a time)
+    if fcntl is None:  # pragma: no cover
         yield
         return
     handle = _open_lock(Path(path))

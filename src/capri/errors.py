@@ -116,7 +116,7 @@ def resolve_absent(
     array([ True,  True])
     """
     present = np.asarray(totals) > 0
-    if absent not in ("error", "ignore"):
+    if not isinstance(absent, str) or absent not in ("error", "ignore"):
         raise InputError(f"absent is {absent!r}; it must be 'error' or 'ignore'.")
     if class_names is not None:
         class_names = check_names(class_names, len(present))

@@ -185,11 +185,11 @@ def gather(
         raise InputError("attributes is empty; name at least one, or take 'auto'.")
     columns: dict[str, Vector] = {}
     for name in _automatic(known) if wanted == "auto" else wanted:
-        found = _column(name, known)
+        found = _column(name, known) if isinstance(name, str) else None
         if found is not None:
             columns[name] = found
         elif wanted != "auto":
-            entry = REGISTRY.get(name)
+            entry = REGISTRY.get(str(name))
             raise InputError(
                 f"attribute {name!r} is unknown; give it as {{argument}}.",
                 argument="class_attributes" if entry is None else entry.argument,

@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from numbers import Integral, Real
 from pathlib import Path
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from capri._checks import InputError, InputWarning, check_names, check_scores, short
-from capri._files import write_atomically
+from capri._files import read_text, write_atomically
 from capri._provenance import versions
 from capri.classes import Classes
 from capri.strategy import Strategy
@@ -56,12 +57,17 @@ def _are_numbers(values: Any) -> bool:
 
 
 def _are_errors(values: Any) -> bool:
-    return isinstance(values, Sequence) and all(v is None or _is_number(v) for v in values)
+    listed = values.tolist() if isinstance(values, np.ndarray) else values
+    return isinstance(listed, list | tuple) and all(v is None or _is_number(v) for v in listed)
 
 
 _Rule: TypeAlias = tuple[str, Callable[[Any], bool]]
 _TEXT: _Rule = ("text", lambda v: isinstance(v, str))
 _MAPPING: _Rule = ("a mapping", lambda v: isinstance(v, Mapping))
+_COLUMNS: _Rule = (
+    "a mapping to lists of numbers",
+    lambda v: isinstance(v, Mapping) and all(map(_are_errors, v.values())),
+)
 _FIGURES: _Rule = ("a mapping to numbers", lambda v: isinstance(v, Mapping) and all(map(_is_number, v.values())))
 _ERRORS: _Rule = ("a number or None per class", _are_errors)
 _VALIDATION_RULES: Mapping[str, _Rule] = {
@@ -78,9 +84,10 @@ _VALIDATION_RULES: Mapping[str, _Rule] = {
 }
 _POLICY_RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(("objective", "method", "reason"), _TEXT),
-    **dict.fromkeys(("attributes", "dictionary", "weights", "data", "versions"), _MAPPING),
-    "scores": ("'logits' or 'proba'", lambda v: v in ("logits", "proba")),
-    "side": ("'posthoc' or 'loss'", lambda v: v in ("posthoc", "loss")),
+    **dict.fromkeys(("dictionary", "data", "versions"), _MAPPING),
+    **dict.fromkeys(("attributes", "weights"), _COLUMNS),
+    "scores": ("'logits' or 'proba'", lambda v: isinstance(v, str) and v in ("logits", "proba")),
+    "side": ("'posthoc' or 'loss'", lambda v: isinstance(v, str) and v in ("posthoc", "loss")),
     "floor": ("a probability above 0 and below 1", lambda v: _is_number(v) and 0 < v < 1),
     "constraints": ("a tuple of texts", lambda v: isinstance(v, tuple) and all(isinstance(c, str) for c in v)),
     "validation": ("a Validation or None", lambda v: v is None or isinstance(v, Validation)),
@@ -162,7 +169,8 @@ class Policy:
         What it was tuned for.
     classes : tuple of labels
         The label of each score column: text, whole numbers, finite numbers or truth values, which JSON keeps (NumPy's
-        become Python's). Others are refused, because `predict` must return the labels that were given.
+        become Python's). Others are refused, because `predict` must return the labels that were given, and so is text
+        with control characters, which a terminal would obey.
     scores : {"logits", "proba"}
         What the model gives; probabilities become log max(p, floor).
     side : {"posthoc", "loss"}
@@ -214,7 +222,10 @@ class Policy:
     versions: Mapping[str, str] = field(default_factory=versions)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", tuple(_label(c, k) for k, c in enumerate(self.classes)))
+        given: Any = self.classes
+        if isinstance(given, str) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:
+            raise InputError(f"classes is {short(given)}; it must be one label per class.")
+        object.__setattr__(self, "classes", tuple(_label(c, k) for k, c in enumerate(given)))
         check_names(self.class_names, self.strategy.n_classes, "classes")
         _check_fields(self, _POLICY_RULES)
         if self.validation is not None:
@@ -340,8 +351,8 @@ class Policy:
                 | {
                     "strategy": _read_strategy(content["strategy"]),
                     "validation": _read_validation(content["validation"]),
-                    "classes": tuple(content["classes"]),
-                    "constraints": tuple(content["constraints"]),
+                    "classes": _read_list(content["classes"], "classes"),
+                    "constraints": _read_list(content["constraints"], "constraints"),
                 }
             )
         except (TypeError, KeyError, ValueError, AttributeError) as error:
@@ -362,11 +373,13 @@ class Policy:
             Or a `PolicyError`, where the file is missing and as in `from_json`.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = read_text(path)
         except FileNotFoundError:
             raise PolicyError(f"{path}: no such file; `capri tune … -o {path}` makes one.") from None
         except (OSError, UnicodeDecodeError) as error:
             raise PolicyError(f"{path}: cannot be read as text ({error}).") from None
+        except InputError as error:
+            raise PolicyError(str(error)) from None
         return cls.from_json(text, str(path))
 
 
@@ -386,8 +399,13 @@ def to_logits(scores: ArrayLike, kind: ScoreKind, floor: float) -> NDArray[Any]:
     return np.log(np.maximum(array.astype(np.promote_types(array.dtype, np.float32), copy=False), floor))
 
 
+_CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"  # all but the ends of lines and tabs
+
+
 def _label(value: Any, k: int) -> Label:
     plain = value.item() if isinstance(value, np.generic) else value
+    if isinstance(plain, str) and re.search(_CONTROL, plain):
+        raise InputError(f"classes[{k}] is {short(value)}, which holds control characters; leave them out.")
     if isinstance(plain, str | bool | int) or (isinstance(plain, float) and math.isfinite(plain)):
         return plain
     raise InputError(
@@ -424,15 +442,16 @@ def _checked_content(text: str, source: str) -> dict[str, Any]:
     if not isinstance(document, dict) or not {"schema", "digest", "policy"} <= set(document):
         raise PolicyError(f"{source}: not a capri policy; it lacks schema, digest or policy.")
     schema, content = document["schema"], document["policy"]
-    if schema not in (1, SCHEMA):
+    if type(schema) is not int or schema not in (1, SCHEMA):
         raise PolicyError(
             f"{source}: schema version {schema!r}, this capri reads 1 and {SCHEMA}; use a capri that wrote it."
         )
     if not isinstance(content, dict) or _digest(content) != document["digest"]:
         raise PolicyError(f"{source}: its content does not match its digest; it was changed after it was saved.")
     try:
+        content = _plain(content, "policy")  # numbers and text that could not have been saved
         return content if schema == SCHEMA else _from_schema_1(content)
-    except (TypeError, KeyError, ValueError, AttributeError) as error:
+    except (TypeError, KeyError, ValueError, AttributeError, RecursionError) as error:
         raise _unreadable(source, error) from None
 
 
@@ -450,7 +469,16 @@ def _from_schema_1(old: Mapping[str, Any]) -> dict[str, Any]:
     return content | {"validation": validation if complete else None, "data": data}
 
 
+def _read_list(given: Any, name: str) -> tuple[Any, ...]:
+    if not isinstance(given, list):  # text would be taken apart
+        raise InputError(f"{name} is {short(given)}; it must be a list.")
+    return tuple(given)
+
+
 def _read_strategy(parts: Mapping[str, Any]) -> Strategy:
+    for f in fields(Strategy):
+        if not _are_errors(parts[f.name]):  # NumPy would read numbers from text
+            raise InputError(f"{f.name} is {short(parts[f.name])}; it must be a list of numbers.")
     return Strategy(**{f.name: np.array(parts[f.name], float) for f in fields(Strategy)})
 
 
@@ -492,11 +520,19 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {str(key): _plain(v, f"{where}.{key}") for key, v in value.items()}
+        return {_plain(str(key), where): _plain(v, f"{where}.{key}") for key, v in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(v, f"{where}[{i}]") for i, v in enumerate(value)]
     if isinstance(value, float) and math.isnan(value):
         return None
-    if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
+    if value is None or (isinstance(value, str | bool | int | float) and _keeps(value)):
         return value
     raise InputError(f"{where} is {short(value)}, which has no place in a policy; give text, finite numbers or lists.")
+
+
+def _keeps(value: str | float) -> bool:
+    """Whether a file can keep it: text of whole characters, numbers that other readers know as well."""
+    try:
+        return value.encode() is not None if isinstance(value, str) else math.isfinite(value)
+    except (UnicodeEncodeError, OverflowError):
+        return False

@@ -242,7 +242,7 @@ class Strategy:
         -------
         ndarray of shape (n_samples, K)
         """
-        return self._checked(scores) * self.delta - self.l
+        return self._joined(scores, np.subtract)
 
     def loss_scores(self, scores: ArrayLike) -> NDArray[np.float64]:
         """What the loss compares: Δ∘o + l.
@@ -256,7 +256,7 @@ class Strategy:
         -------
         ndarray of shape (n_samples, K)
         """
-        return self._checked(scores) * self.delta + self.l
+        return self._joined(scores, np.add)
 
     def loss(self, scores: ArrayLike, y: ArrayLike) -> Vector:
         """The parametric cross-entropy of each sample; `capri.bilevel` has the differentiable twin.
@@ -292,6 +292,17 @@ class Strategy:
         Strategy
         """
         return replace(self, delta=1 / self.delta, l=self.l / self.delta)
+
+    def _joined(self, scores: ArrayLike, join: np.ufunc) -> NDArray[np.float64]:
+        """Infinite scores would tie, and decide by the order of the classes."""
+        try:
+            with np.errstate(over="raise"):
+                return join(self._checked(scores) * self.delta, self.l)
+        except FloatingPointError:
+            raise InputError(
+                f"the adjusted scores overflow: multipliers reach {self.delta.max():g}, offsets {abs(self.l).max():g}. "
+                "Scale the scores, or tune again."
+            ) from None
 
     def _checked(self, scores: ArrayLike) -> NDArray[np.float64]:
         array = check_scores(scores)

@@ -55,3 +55,9 @@ def test_labels_come_with_the_counts(counts, tmp_path):
 def test_what_has_no_closed_form_is_refused(objective):
     with pytest.raises(InputError, match="has no closed form; give validation scores"):
         LogitAdjuster.from_counts(COUNTS, objective)
+
+
+@pytest.mark.parametrize("counts", [5, None, np.array(5), iter(())])
+def test_counts_that_are_no_list_are_refused(counts):
+    with pytest.raises(InputError, match=r"class_counts is .*; it must hold one number per class\."):
+        LogitAdjuster.from_counts(counts)

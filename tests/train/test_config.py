@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import os
 
 import pytest
 import torch
@@ -130,3 +131,9 @@ def test_the_other_schedules():
     assert values[10:] == sorted(values[10:], reverse=True)
     assert values[55] == pytest.approx(0.5 * (1 + math.cos(math.pi / 2)))
     assert learning_rate_factor(ScheduleConfig(name="constant", warmup=0.0), 5, 10, 1) == 1
+
+
+def test_settings_from_a_pipe_are_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "config.toml")
+    with pytest.raises(InputError, match="is not a regular file"):
+        resolve(tmp_path / "config.toml")

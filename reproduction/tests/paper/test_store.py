@@ -244,3 +244,11 @@ def test_a_run_that_is_told_to_stop_does_not_end_as_done(store, monkeypatch, cap
     assert ended.value.code == 143
     said = "capri: stopped by SIGTERM. What is done is kept: run the same command again, and it goes on."
     assert capsys.readouterr().err.splitlines()[-1] == said
+
+
+def test_a_line_that_is_not_text_is_refused(store):
+    store.need(units(1)[0])
+    path = store.path("double")
+    path.write_bytes(path.read_bytes().replace(b"twice", b"tw\xffce"))
+    with pytest.raises(InputError, match=r"line 1 is not a stored result; delete the line"):
+        store.find(units(1)[0])

@@ -7,7 +7,7 @@ point's name, a `typer.Typer` a group of commands.
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -40,6 +40,8 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except (InputError, OSError, FloatingPointError) as error:
             say(error)
+        except MemoryError:
+            say("there is not enough memory for these data; give fewer samples, or classes.")
         except Stopped as stop:
             say(stop)
             raise
@@ -129,6 +131,8 @@ def _stoppable() -> Iterator[None]:
 def app(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; it ends the process."""
     given = sys.argv[1:] if arguments is None else list(arguments)
+    with suppress(AttributeError, ValueError):  # a terminal of few letters shows the codes of the others
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         with _stoppable():
             code = commands(given or ["--help"], standalone_mode=False)

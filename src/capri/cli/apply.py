@@ -57,9 +57,9 @@ def apply(
 ) -> None:
     """Decide by a policy: the predicted class of every sample."""
     if output is not None:
-        check_output(output, [".csv", ".parquet", ".npz"])
+        check_output(output, [".csv", ".parquet", ".npz"], scores, policy, class_names)
     if adjusted is not None:
-        check_output(adjusted, [".npz", ".npy", ".safetensors"])
+        check_output(adjusted, [".npz", ".npy", ".safetensors"], scores, policy, class_names, output)
     with spoken_warnings():
         rule = Policy.load(policy)
         classes = Classes.of(rule.classes)
@@ -78,9 +78,9 @@ def apply(
         summary = {"n_samples": len(predictions), "changed": changed, "output": output and str(output)}
         display.print_json(summary | ({} if output else {"predictions": predictions}))
     elif output is None:
-        typer.echo(contents[None].decode(), nl=False)
+        display.print_bytes(contents[None])
     else:
-        typer.echo(f"{len(predictions):,} predictions, {changed:,} of them changed by the policy: {output}")
+        display.tell(f"{len(predictions):,} predictions, {changed:,} of them changed by the policy: {output}")
 
 
 def _encoded(

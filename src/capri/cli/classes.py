@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capri._checks import InputError, check_vector, short
+from capri._files import read_text
 from capri.classes import Classes
 from capri.cli.tables import ARCHIVES, TABLES, Archive, Table, is_table, open_archive, open_table
 from capri.evidence import CLASS
@@ -90,7 +91,7 @@ def _read(value: str, option: str) -> Sequence[Any] | Mapping[str, Any]:
 def _from_json(path: Path) -> Sequence[Any] | Mapping[str, Any]:
     try:
         found = json.loads(_text(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON ({error}).") from None
     if not isinstance(found, list | dict):
         raise InputError(f"{path}: holds {short(found)}; give a list, or an object from class to value.")
@@ -123,7 +124,7 @@ def _only(names: Sequence[str], path: Path, option: str) -> str:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path.") from None
     except (OSError, UnicodeDecodeError) as error:

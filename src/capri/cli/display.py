@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from capri.cli.messages import OBEYED, harmless
 from capri.study import Spread, Study
 
 
@@ -30,7 +33,20 @@ class ClassRow:
 
 def print_json(content: Mapping[str, Any]) -> None:
     """JSON on stdout; what is undefined becomes null."""
-    print(json.dumps(_plain(content), indent=1, ensure_ascii=False))
+    text = json.dumps(_plain(content), indent=1, ensure_ascii=False)
+    print(re.sub(f"(?!\n){OBEYED}", lambda found: f"\\u{ord(found[0]):04x}", text))
+
+
+def print_bytes(content: bytes) -> None:
+    """A file on stdout, as it is."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
+
+
+def tell(text: str) -> None:
+    """One line on stdout."""
+    print(harmless(text))
 
 
 def objectives_table(
@@ -42,9 +58,9 @@ def objectives_table(
         for name in (heading, "change"):
             table.add_column(name, justify="right")
     for name, value in before.items():
-        cells = [Text(name), Text(percent(value))]
+        cells = [_text(name), _text(percent(value))]
         if after is not None:
-            cells += [Text(percent(after[name])), Text(change(value, after[name]))]
+            cells += [_text(percent(after[name])), _text(change(value, after[name]))]
         table.add_row(*cells, style="bold" if name == tuned else None)
     return table
 
@@ -57,10 +73,10 @@ def classes_table(rows: Sequence[ClassRow], *, title: str, after: bool, heading:
     for name in (*(["trained on"] if counted else []), *(["before", heading, "change"] if after else ["error"])):
         table.add_column(name, justify="right")
     for row in rows:
-        cells = [Text(row.name), Text(f"{row.samples:g}")]
-        cells += [Text("–" if row.train_count is None else f"{row.train_count:g}")] if counted else []
-        cells += [Text(percent(row.before))]
-        cells += [Text(percent(row.after)), Text(change(row.before, row.after))] if after else []
+        cells = [_text(row.name), _text(f"{row.samples:g}")]
+        cells += [_text("–" if row.train_count is None else f"{row.train_count:g}")] if counted else []
+        cells += [_text(percent(row.before))]
+        cells += [_text(percent(row.after)), _text(change(row.before, row.after))] if after else []
         table.add_row(*cells)
     return table
 
@@ -78,7 +94,7 @@ def comparison_table(study: Study, objective: str) -> Table:
         )
         cells = [method, held_out, _paired(study, method, objective), tuned_on]
         cells += [balanced] if objective != "balanced" else []
-        table.add_row(*map(Text, cells), style="bold" if method in best else None)
+        table.add_row(*map(_text, cells), style="bold" if method in best else None)
     return table
 
 
@@ -128,6 +144,10 @@ def _paired(study: Study, method: str, objective: str) -> str:
     if method == "unadjusted" or "unadjusted" not in study.values:
         return "–"
     return Spread.of(study.difference(method, "unadjusted", objective)).text(signed=True)
+
+
+def _text(content: str) -> Text:
+    return Text(harmless(content))
 
 
 def _table(first: str, *others: str) -> Table:

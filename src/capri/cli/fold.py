@@ -10,7 +10,7 @@ import numpy as np
 import typer
 
 from capri._checks import InputError
-from capri.cli import options
+from capri.cli import display, options
 from capri.cli.tables import check_output, encode, is_table, open_archive, write_bytes
 from capri.policy import Policy
 
@@ -43,10 +43,10 @@ def fold(
     ] = False,
 ) -> None:
     """Put a policy's offsets and multipliers into a linear layer: o = W x + b becomes Δ∘(W x + b) − l."""
-    from capri.posthoc.folding import MARK, already_folded
+    from capri.posthoc.folding import MARK, already_folded, narrowed
     from capri.posthoc.folding import fold as fold_layer
 
-    check_output(output, KINDS)
+    check_output(output, KINDS, layer, policy)
     if is_table(layer):
         raise InputError(f"{layer}: holds columns, not a layer; use {' or '.join(KINDS)}.")
     archive, rule = open_archive(layer), Policy.load(policy)
@@ -57,11 +57,11 @@ def fold(
     arrays = {name: archive.get(name) for name in archive.names}
     pair = (arrays[weight_key], arrays[bias_key])
     for key, old, new in zip((weight_key, bias_key), pair, fold_layer(pair, rule, softmax=softmax), strict=True):
-        arrays[key] = new.astype(old.dtype)
+        arrays[key] = narrowed(new, old.dtype)
     if output.suffix.lower() == ".npz":  # which has no place for notes
         arrays[MARK] = np.array(rule.digest)
     write_bytes(output, encode(output, arrays, archive.notes | {MARK: rule.digest}))
-    typer.echo(f"The policy is part of {weight_key} and {bias_key} now: {output}")
+    display.tell(f"The policy is part of {weight_key} and {bias_key} now: {output}")
 
 
 def _check_key(key: str, option: str, names: Sequence[str], path: Path) -> None:

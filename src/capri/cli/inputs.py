@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from capri._checks import InputError, Ints, check_counts, check_names, check_scores, check_vector, short
 from capri.classes import Classes, as_labels
 from capri.cli.classes import COUNT_KEYS, NAME_KEYS, class_names, class_numbers
+from capri.cli.messages import harmless
 from capri.cli.tables import ONLY, Archive, is_table, open_archive, open_table
 
 SCORE_KEYS = tuple(prefix + key for prefix in ("", "val_") for key in ("scores", "logits", "proba", "probabilities"))
@@ -89,8 +90,7 @@ class Samples:
             return replace(self, labels=None if self.labels is None else classes.labels[self.indices], classes=classes)
         if classes.names == check_names(None, len(classes)) and not classes.named_by(self.classes.names):
             return self  # the policy knows its classes by number only, the file by name
-        for name in classes.names:
-            _existing(name, self.classes.names, self.origin, f"a class of {owner}")
+        _all_existing(classes.names, self.classes.names, self.origin, f"a class of {owner}")
         order = np.array(classes.positions(self.classes.names, self.origin))
         return replace(
             self,
@@ -103,7 +103,7 @@ class Samples:
 
     def describe(self) -> str:
         """One line for the top of a report."""
-        return f"{self.origin} · {len(self.scores):,} samples · {self.n_classes} classes"
+        return f"{harmless(self.origin)} · {len(self.scores):,} samples · {self.n_classes} classes"
 
 
 def further_scores(path: Path, samples: Samples) -> NDArray[Any]:
@@ -164,7 +164,7 @@ def _from_archive(source: Source) -> _Parts:
         origin=str(source.path) if key == ONLY else f"{source.path}: {key}",
         scores=archive.get(key),
         labels=None if label_key is None else _flat(archive.get(label_key), f"{source.path}: {label_key}"),
-        class_names=(names if names is None else names.tolist())
+        class_names=(None if names is None else _flat(names, f"{source.path}: class_names", "name per class"))
         if source.class_names is None
         else class_names(source.class_names),
         class_counts=counts,
@@ -196,6 +196,13 @@ def _label_key(archive: Archive, path: Path, scores_key: str, wanted: str | None
 
 def _first(archive: Archive, keys: Sequence[str]) -> NDArray[Any] | None:
     return next((archive.get(key) for key in keys if key in archive.names), None)
+
+
+def _all_existing(wanted: Sequence[str], names: Sequence[str], path: object, option: str) -> None:
+    there = set(names)
+    for name in wanted:
+        if name not in there:
+            _existing(name, names, path, option)
 
 
 def _existing(wanted: str, names: Sequence[str], path: object, option: str) -> str:
@@ -238,8 +245,7 @@ def _score_columns(source: Source, columns: Sequence[str]) -> dict[str, str]:
     if source.class_names is None:
         return found
     wanted = class_names(source.class_names)
-    for name in wanted:
-        _existing(name, list(found), source.path, "a name in --class-names")
+    _all_existing(wanted, list(found), source.path, "a name in --class-names")
     return {name: found[name] for name in wanted}
 
 
@@ -267,9 +273,9 @@ def _only_labels(names: Sequence[str], path: Path, key: str | None) -> str:
     return known[0]
 
 
-def _flat(labels: NDArray[Any], name: str) -> list[Any]:
+def _flat(labels: NDArray[Any], name: str, one: str = "label per sample") -> list[Any]:
     if labels.ndim != 1:
-        raise InputError(f"{name} must hold one label per sample; got shape {labels.shape}.")
+        raise InputError(f"{name} must hold one {one}; got shape {labels.shape}.")
     return labels.tolist()
 
 

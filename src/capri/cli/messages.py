@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -28,10 +29,23 @@ def option(argument: str, value: str | None) -> str:
     return _OPTIONS.get((argument, value), plain)
 
 
+def harmless(text: str) -> str:
+    r"""Text from a file or a stranger, for a terminal: what it would obey, or could not show, as its code.
+
+    >>> print(harmless("cat\x1b[2J"))
+    cat\x1b[2J
+    """
+    return re.sub(OBEYED, lambda found: repr(found[0])[1:-1], text)
+
+
+#: Control characters, changes of direction, and halves of characters.
+OBEYED = "[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+
+
 def in_words(message: object) -> str:
     """An error or a warning as one line, in the words of the options."""
     text = message.said(option) if isinstance(message, InputError | InputWarning) else str(message)
-    return " ".join(text.split())
+    return harmless(" ".join(text.split()))
 
 
 def say(message: object) -> None:

@@ -27,7 +27,9 @@ INPUT, TUNING, OUTPUT = "Input", "Tuning", "Output"
 ScoresFile: TypeAlias = Annotated[
     Path,
     typer.Argument(
-        metavar="SCORES", show_default=False, help="Scores of a model: .npz, .npy, .safetensors, .csv or .parquet."
+        metavar="SCORES",
+        show_default=False,
+        help="Scores of a model: .npz, .npy, .safetensors, .csv or .parquet; - is standard input.",
     ),
 ]
 PolicyFile: TypeAlias = Annotated[
@@ -172,6 +174,11 @@ class Given:
     def has(self) -> dict[str, bool]:
         """Which of the things that an objective may ask for will be there."""
         return {"weights": self.weights is not None, "groups": self.groups is not None}
+
+    @property
+    def files(self) -> tuple[Path | str | None, ...]:
+        """What may be files that are read."""
+        return (self.labels, self.class_names, self.class_counts, self.weights, self.groups, self.target_shares)
 
     def read(self, scores: Path, policy: Classes | None = None) -> Samples:
         """The samples of a file, in the order of a policy's classes where there is one."""

@@ -1,7 +1,8 @@
 """Files of numbers: what each format holds, read and written without executing anything.
 
 An *archive* (.npz, .npy, .safetensors) holds named arrays; a *table* (.csv, .parquet) holds named columns. Whatever is
-wrong with a file becomes one `InputError` that names it. What the arrays mean is decided in `capri.cli.inputs`.
+wrong with a file becomes one `InputError` that names it. What the arrays mean is decided in `capri.cli.inputs`. `-` is
+standard input, whose format is known by its beginning.
 """
 
 from __future__ import annotations
@@ -9,25 +10,28 @@ from __future__ import annotations
 import csv
 import io
 import os
-import zipfile
-import zlib
+import sys
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from capri._arrays import Npz, check_unpacked, read_npy
 from capri._checks import InputError, short
-from capri._files import write_atomically
+from capri._files import open_regular, write_atomically
 
 ARCHIVES = (".npz", ".npy", ".safetensors")
 TABLES = (".csv", ".parquet")
-ZIP, NPY, PICKLE = b"PK", b"\x93NUMPY", b"\x80"  # how such files begin
+ZIP, NPY, PARQUET, PICKLE = b"PK", b"\x93NUMPY", b"PAR1", b"\x80"  # how such files begin
 ONLY = "array"  # the name of the one array of an .npy file
+STDIN = Path("-")
+MOST = 2**30  # bytes of standard input, which may never end
 
 
 class Archive(Protocol):
@@ -54,23 +58,57 @@ class Table(Protocol):
 
 def is_table(path: Path) -> bool:
     """Does this path name a table (columns) rather than an archive (arrays)?"""
-    if path.suffix.lower() not in (*ARCHIVES, *TABLES):
+    kind = _kind(path)
+    if kind not in (*ARCHIVES, *TABLES):
         raise InputError(
             f"{path}: files of type {path.suffix!r} are not read here; use {', '.join((*ARCHIVES, *TABLES))}."
         )
-    return path.suffix.lower() in TABLES
+    return kind in TABLES
 
 
 def open_archive(path: Path) -> Archive:
     """An archive by its extension; arrays are read when asked for."""
-    readers: dict[str, Callable[[Path], Archive]] = {".npz": _Npz, ".npy": _Npy, ".safetensors": _Safetensors}
-    return readers[path.suffix.lower()](path)
+    readers: dict[str, Callable[[_File], Archive]] = {".npz": _Npz, ".npy": _Npy, ".safetensors": _Safetensors}
+    return readers[_kind(path)](_File(path))
 
 
 def open_table(path: Path) -> Table:
     """A table by its extension; columns are read when asked for."""
-    readers: dict[str, Callable[[Path], Table]] = {".csv": _Csv, ".parquet": _Parquet}
-    return readers[path.suffix.lower()](path)
+    readers: dict[str, Callable[[_File], Table]] = {".csv": _Csv, ".parquet": _Parquet}
+    return readers[_kind(path)](_File(path))
+
+
+def _kind(path: Path) -> str:
+    """The extension, or the one that standard input would have."""
+    if path != STDIN:
+        return path.suffix.lower()
+    start = _stdin().peek(len(NPY))
+    return next((kind for begins, kind in _BEGINNINGS.items() if start.startswith(begins)), ".csv")
+
+
+def _stdin() -> io.BufferedReader:
+    if sys.stdin is None:
+        raise InputError("standard input is closed; give the path of a file.")
+    return cast(io.BufferedReader, sys.stdin.buffer)
+
+
+_BEGINNINGS = {ZIP: ".npz", NPY: ".npy", PARQUET: ".parquet"}
+
+
+class _File:
+    """A regular file, or standard input, which is kept because readers look twice."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._kept = _stdin().read(MOST + 1) if path == STDIN else None
+        if self._kept is not None and len(self._kept) > MOST:
+            raise InputError(f"{self} is longer than {MOST >> 20} MiB; save it as a file, which is not kept in memory.")
+
+    def __str__(self) -> str:
+        return str(self.path) if self._kept is None else "standard input"
+
+    def open(self) -> IO[bytes]:
+        return open_regular(self.path) if self._kept is None else io.BytesIO(self._kept)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -78,25 +116,25 @@ def open_table(path: Path) -> Table:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _reading(file: _File, otherwise: str = "the file is cut short or damaged") -> Iterator[None]:
     """Failures to read this file, as one sentence each."""
     try:
         yield
     except InputError:
         raise
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file; check the path.") from None
-    except (OSError, ValueError, EOFError, MemoryError, csv.Error, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{file}: no such file; check the path.") from None
+    except Exception as error:  # a reader may raise anything when a file is damaged
         if isinstance(error, OSError) and error.strerror:
-            raise InputError(f"{path}: cannot be read ({error.strerror}).") from None
+            raise InputError(f"{file}: cannot be read ({error.strerror}).") from None
         if "allow_pickle" in str(error):
-            raise _pickled(path) from None
-        raise InputError(f"{path}: the file is cut short or damaged ({_one_line(error)}); write it again.") from None
+            raise _pickled(file) from None
+        raise InputError(f"{file}: {otherwise} ({_one_line(error)}); write it again.") from None
 
 
-def _pickled(path: Path) -> InputError:
+def _pickled(file: _File) -> InputError:
     return InputError(
-        f"{path}: holds pickled Python objects, which could run code on loading and are refused; "
+        f"{file}: holds pickled Python objects, which could run code on loading and are refused; "
         "save numbers and text as plain arrays."
     )
 
@@ -105,19 +143,19 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:120] or type(error).__name__
 
 
-def _missing_library(path: Path, library: str) -> InputError:
-    return InputError(f'{path}: {path.suffix} files need {library}: pip install "capriors[tables]"')
+def _missing_library(path: object, kind: str, library: str) -> InputError:
+    return InputError(f'{path}: {kind} files need {library}: pip install "capriors[tables]"')
 
 
-def _expect_start(path: Path, expected: bytes) -> None:
-    """Refuse a file that is not what its extension says, before NumPy takes it for a pickle."""
-    with path.open("rb") as stream:
+def _expect_start(file: _File, expected: bytes, kind: str) -> None:
+    """Refuse a file that is not what its extension says, and say so where it is a pickle."""
+    with file.open() as stream:
         start = stream.read(len(expected))
     if start == expected:
         return
     if start[:1] == PICKLE:
-        raise _pickled(path)
-    raise InputError(f"{path}: not an {path.suffix} file, or its beginning is lost; write it again.")
+        raise _pickled(file)
+    raise InputError(f"{file}: not an {kind} file, or its beginning is lost; write it again.")
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -125,38 +163,41 @@ def _expect_start(path: Path, expected: bytes) -> None:
 
 
 class _Npz:
-    def __init__(self, path: Path) -> None:
-        self.path, self.notes = path, dict[str, str]()
-        with _reading(path):
-            _expect_start(path, ZIP)
+    def __init__(self, file: _File) -> None:
+        self.file, self.notes = file, dict[str, str]()
+        with _reading(file):
+            _expect_start(file, ZIP, ".npz")
         with self._opened() as arrays:
-            self.names = list(arrays.files)
+            self.names = list(arrays.names)
 
     def get(self, name: str) -> NDArray[Any]:
         with self._opened() as arrays:
-            return np.asarray(arrays[name])
+            return arrays.get(name)
 
     @contextmanager
-    def _opened(self) -> Iterator[Any]:
-        # The file is opened here because NumPy leaves it open when the archive turns out to be damaged.
-        with _reading(self.path), self.path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-            yield arrays
+    def _opened(self) -> Iterator[Npz]:
+        with _reading(self.file), self.file.open() as stream:
+            yield Npz(stream)
 
 
 class _Npy:
-    def __init__(self, path: Path) -> None:
-        self.path, self.names, self.notes = path, [ONLY], dict[str, str]()
-        with _reading(path):
-            _expect_start(path, NPY)
+    def __init__(self, file: _File) -> None:
+        self.file, self.names, self.notes = file, [ONLY], dict[str, str]()
+        with _reading(file):
+            _expect_start(file, NPY, ".npy")
 
     def get(self, name: str) -> NDArray[Any]:
-        with _reading(self.path):
-            return np.asarray(np.load(self.path, allow_pickle=False))
+        with _reading(self.file), self.file.open() as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(0)
+            return read_npy(stream, size)
 
 
 class _Safetensors:
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, file: _File) -> None:
+        self.file = file
+        with _reading(file):
+            file.open().close()  # the library would wait for a pipe
         with self._opened() as tensors:
             self.names, self.notes = list(tensors.keys()), dict(tensors.metadata() or {})
 
@@ -167,14 +208,12 @@ class _Safetensors:
     @contextmanager
     def _opened(self) -> Iterator[Any]:
         try:
-            from safetensors import SafetensorError, safe_open
+            from safetensors import safe_open
         except ImportError:
-            raise _missing_library(self.path, "safetensors") from None
-        try:
-            with _reading(self.path), safe_open(self.path, framework="numpy") as tensors:
-                yield tensors
-        except (SafetensorError, TypeError) as error:  # TypeError: a number type that NumPy lacks, such as bfloat16
-            raise InputError(f"{self.path}: damaged, or not made of plain numbers ({_one_line(error)}).") from None
+            raise _missing_library(self.file, ".safetensors", "safetensors") from None
+        odd = "damaged, or not made of plain numbers"  # that NumPy has, unlike bfloat16
+        with _reading(self.file, odd), safe_open(self.file.path, framework="numpy") as tensors:
+            yield tensors
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -184,39 +223,42 @@ class _Safetensors:
 class _Csv:
     """Comma-separated, UTF-8, with a header line; read row by row, so that only the numbers stay in memory."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with _reading(path), path.open(newline="", encoding="utf-8-sig") as stream:
+    def __init__(self, file: _File) -> None:
+        self.file = file
+        with _reading(file), self._text() as stream:
             self.names = next(csv.reader(stream), [])
         if not self.names:
-            raise InputError(f"{path}: the file is empty; the first line must name the columns.")
+            raise InputError(f"{file}: the file is empty; the first line must name the columns.")
         if any(_is_fraction(name) for name in self.names):
-            raise InputError(f"{path}: the first line is {short(self.names)}; it must name the columns.")
-        _check_header(path, self.names)
+            raise InputError(f"{file}: the first line is {short(self.names)}; it must name the columns.")
+        _check_header(file, self.names)
+        self._places = {name: c for c, name in enumerate(self.names)}
 
     def numbers(self, names: Sequence[str]) -> NDArray[np.float64]:
-        columns = [self.names.index(name) for name in names]
+        columns = [self._places[name] for name in names]
         values = array("d")
         for line, row in self._rows():
             try:
                 values.extend([float(row[c]) for c in columns])
             except ValueError:
                 c = next(c for c in columns if not _is_number(row[c]))
-                raise _not_a_number(f"{self.path}, line {line}", self.names[c], row[c]) from None
+                raise _not_a_number(f"{self.file}, line {line}", self.names[c], row[c]) from None
         return np.frombuffer(values, dtype=np.float64).reshape(-1, len(columns))
 
     def texts(self, name: str) -> list[str]:
-        column = self.names.index(name)
-        return [row[column] for _, row in self._rows()]
+        return [row[self._places[name]] for _, row in self._rows()]
+
+    def _text(self) -> IO[str]:
+        return io.TextIOWrapper(self.file.open(), encoding="utf-8-sig", newline="")
 
     def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        with _reading(self.path), self.path.open(newline="", encoding="utf-8-sig") as stream:
+        with _reading(self.file), self._text() as stream:
             reader = csv.reader(stream)
             next(reader, None)
             for row in reader:
                 if row and len(row) != len(self.names):
                     raise InputError(
-                        f"{self.path}, line {reader.line_num}: {len(row)} cells where the header names "
+                        f"{self.file}, line {reader.line_num}: {len(row)} cells where the header names "
                         f"{len(self.names)}; the file is cut short or a comma is missing."
                     )
                 if row:
@@ -224,39 +266,49 @@ class _Csv:
 
 
 class _Parquet:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            import pyarrow.parquet as parquet
-        except ImportError:
-            raise _missing_library(path, "pyarrow") from None
-        self._read = parquet.read_table
-        with _reading(path):
-            self.names = [str(name) for name in parquet.read_schema(path).names]
-        _check_header(path, self.names)
+    def __init__(self, file: _File) -> None:
+        self.file = file
+        with self._opened() as table:
+            self.names = [str(name) for name in table.schema_arrow.names]
+        _check_header(file, self.names)
 
     def numbers(self, names: Sequence[str]) -> NDArray[np.float64]:
-        with _reading(self.path):
-            table = self._read(self.path, columns=list(names))
-        result = np.empty((table.num_rows, len(names)))
-        for c, name in enumerate(names):
-            column = table[name].to_numpy()
-            try:
-                result[:, c] = column
-            except (TypeError, ValueError):
-                value = next(v for v in column if not _is_number(v))
-                raise _not_a_number(str(self.path), name, value) from None
+        with self._opened() as table:
+            columns = table.read(columns=list(names))
+            result = np.empty((columns.num_rows, len(names)))
+            for c, name in enumerate(names):
+                column = columns[name].to_numpy()
+                try:
+                    result[:, c] = column
+                except (TypeError, ValueError, OverflowError):
+                    value = next((v for v in column if not _is_number(v)), column[0])
+                    raise _not_a_number(str(self.file), name, value) from None
         return result
 
     def texts(self, name: str) -> list[str]:
-        with _reading(self.path):
-            return [str(value) for value in self._read(self.path, columns=[name])[name].to_pylist()]
+        with self._opened() as table:
+            return [str(value) for value in table.read(columns=[name])[name].to_pylist()]
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        try:
+            from pyarrow.parquet import ParquetFile
+        except ImportError:
+            raise _missing_library(self.file, ".parquet", "pyarrow") from None
+        with _reading(self.file), self.file.open() as stream, ParquetFile(stream) as table:
+            check_unpacked("it", _unpacked(table.metadata), stream.seek(0, os.SEEK_END))
+            yield table
 
 
-def _check_header(path: Path, names: Sequence[str]) -> None:
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise InputError(f"{path}: the column {twice[0]!r} occurs twice; columns must differ.")
+def _unpacked(metadata: Any) -> int:
+    """Bytes of all columns of a parquet file, as it declares them."""
+    return sum(metadata.row_group(g).total_byte_size for g in range(metadata.num_row_groups))
+
+
+def _check_header(file: _File, names: Sequence[str]) -> None:
+    (name, times), *_ = Counter(names).most_common(1) or [("", 0)]
+    if times > 1:
+        raise InputError(f"{file}: the column {name!r} occurs twice; columns must differ.")
 
 
 def _not_a_number(where: str, column: str, value: object) -> InputError:
@@ -269,7 +321,7 @@ def _not_a_number(where: str, column: str, value: object) -> InputError:
 def _is_number(value: Any) -> bool:
     try:
         float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
     return True
 
@@ -283,15 +335,28 @@ def _is_fraction(text: str) -> bool:
 # Writing
 
 
-def check_output(path: Path, kinds: Sequence[str]) -> None:
-    """Refuse an output path that cannot work before any work is done."""
+def check_output(path: Path, kinds: Sequence[str], *others: Path | str | None) -> None:
+    """Refuse an output path that cannot work, or is one of the others that the command was given, before any work."""
     if path.suffix.lower() not in kinds:
         raise InputError(f"{path}: cannot write files of type {path.suffix!r} here; use {', '.join(kinds)}.")
     if path.is_dir():
         raise InputError(f"{path}: is a folder; give the path of a file.")
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: is not a regular file; give the path of one.")
+    for other in others:
+        if other is not None and _same(path, other):
+            raise InputError(f"{path}: the command was given this file twice, and would write over it; choose another.")
     folder = next(p for p in path.absolute().parents if p.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(f"{path}: cannot write into {folder}; choose another folder or change its permissions.")
+
+
+def _same(path: Path, other: Path | str) -> bool:
+    """By whatever names and links."""
+    try:
+        return path.samefile(other)
+    except OSError:  # one of them is not there yet
+        return path.resolve() == Path(other).resolve()
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -314,7 +379,7 @@ def encode(path: Path, arrays: Mapping[str, NDArray[Any]], notes: Mapping[str, s
     try:
         return writers[path.suffix.lower()](arrays)
     except ImportError as error:
-        raise _missing_library(path, str(error.name)) from None
+        raise _missing_library(path, path.suffix, str(error.name)) from None
 
 
 def _npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:

@@ -95,7 +95,7 @@ def tune(
     class errors; `--borrow 0` goes by the labels alone, and is then never worse on them than the unadjusted model.
     """
     if output is not None:
-        check_output(output, [".json"])
+        check_output(output, [".json"], scores, class_attributes, *given.files)
     check_method(method)
     settings = {
         "objective": options.read_objective(objective, **given.has),
@@ -163,7 +163,7 @@ def _print(adjuster: LogitAdjuster, samples: Samples, output: Path | None) -> No
     )
     rows = display.worst_first(_class_rows(adjuster, samples), SHOWN)
     out.print(display.classes_table(rows, title="The worst classes, before or after", after=True))
-    out.print(f"Policy: {output}" if output else "No policy was written; give -o policy.json to keep it.", markup=False)
+    display.tell(f"Policy: {output}" if output else "No policy was written; give -o policy.json to keep it.")
 
 
 def _expected(found: Validation) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from capri._arrays import Npz
 from capri._checks import InputError, check_scores
+from capri._files import open_regular
 from capri.data.splits import Part
 
 CLINC150 = "clinc150_minilm.npz"
@@ -44,7 +45,8 @@ def _read(path: Path) -> dict[str, NDArray[np.generic]]:
             "(and optionally x_val, y_val, class_names); data.root and data.file say where."
         )
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        with open_regular(path) as stream:
+            file = Npz(stream)
+            return {name: file.get(name) for name in file.names}
+    except Exception as error:  # a reader may raise anything when a file is damaged
         raise InputError(f"{path} cannot be read as .npz without pickles ({error}); save it again.") from None

@@ -514,6 +514,8 @@ def _labels_of(class_counts: Any) -> Iterable[Any]:
     """The labels that counts carry, or numbers from 0."""
     if isinstance(class_counts, Mapping):
         return list(class_counts)
+    if not hasattr(class_counts, "__len__") or getattr(class_counts, "ndim", 1) == 0:
+        raise InputError(f"class_counts is {class_counts!r}; it must hold one number per class.")
     named = hasattr(class_counts, "to_numpy")  # a pandas Series, unlike a list, has labels for an index
     return list(class_counts.index) if named else range(len(class_counts))
 

@@ -79,6 +79,21 @@ def already_folded(what: str) -> InputError:
     return InputError(f"{what} holds a policy already; fold into what was trained, before any folding.")
 
 
+def narrowed(values: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Folded numbers in the number type of the layer, which must be able to hold them."""
+    if not np.issubdtype(dtype, np.floating):
+        raise InputError(f"the layer is quantised, and {dtype} holds no fractions; fold before it is quantised.")
+    with np.errstate(over="ignore"):
+        narrow = values.astype(dtype)
+    if not np.isfinite(narrow).all():
+        raise _does_not_fit(dtype)
+    return narrow
+
+
+def _does_not_fit(dtype: object) -> InputError:
+    return InputError(f"the folded layer does not fit into {dtype}: it is not finite there; fold into a wider type.")
+
+
 # --------------------------------------------------------------------------------------------------------------------
 # What folds
 
@@ -117,7 +132,7 @@ def _fold_model(model: Any, policy: Policy) -> Any:
     coef = np.atleast_2d(model.coef_.toarray() if hasattr(model.coef_, "toarray") else model.coef_)
     coef, intercept = _folded(coef, np.broadcast_to(model.intercept_, len(coef)), policy)
     new = deepcopy(model)
-    new.coef_, new.intercept_ = coef.astype(model.coef_.dtype), intercept.astype(model.coef_.dtype)
+    new.coef_, new.intercept_ = narrowed(coef, model.coef_.dtype), narrowed(intercept, model.coef_.dtype)
     setattr(new, MARK, policy.digest)
     return new
 
@@ -130,6 +145,8 @@ def _fold_torch(layer: Any, policy: Policy, torch: Any) -> Any:
     new = deepcopy(layer)
     for name, values in zip(("weight", "bias"), _folded(weight, bias, policy), strict=True):
         tensor = torch.as_tensor(values, dtype=layer.weight.dtype, device=layer.weight.device)
+        if not torch.isfinite(tensor).all():
+            raise _does_not_fit(layer.weight.dtype)
         new.register_parameter(name, torch.nn.Parameter(tensor, requires_grad=layer.weight.requires_grad))
     setattr(new, MARK, policy.digest)
     return new

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
 from capri._checks import InputError, check_vector
+from capri._files import read_text
 from capri._provenance import file_digest
 from capri.train.presets import PRESETS
 from capri.train.settings import build, merge, option, parse_assignments, read_toml, to_mapping, to_toml
@@ -284,7 +285,7 @@ def resolve_as(
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"config {path} cannot be read ({error}); `capri train --print-config` prints one.") from None
     return read_toml(text, str(path))

@@ -96,7 +96,7 @@ def read_toml(text: str, source: str) -> dict[str, Any]:
     """TOML as nested mappings."""
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"{source} is not TOML: {error}.") from None
 
 
