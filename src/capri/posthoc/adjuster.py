@@ -36,7 +36,7 @@ from capri.shares import TargetShares, target_shares
 
 #: The spread alone is best when all classes are equally bad: it is tuned under this constraint unless told otherwise.
 SPREAD_GUARD = "balanced <= baseline"
-BRIEF = 5  # how many times fewer draws tell a mean than an interval
+BRIEF = 20  # how many times fewer draws tell a mean than an interval
 BORROW = 20.0  # labels that the model's own opinion is worth; reproduction/benchmarks/outofsample.py compares
 
 
