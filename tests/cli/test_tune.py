@@ -167,7 +167,7 @@ class TestTuning:
 
     def test_pooling_by_a_number(self, capri, files):
         done = capri("tune", files / "val.npz", "--pooling", "0.5")
-        assert re.search(r"pooled around the calibrated answer \(T = [\d.]+, λ = 0.5\)", done.out)
+        assert re.search(r"pooled around the calibrated answer \(T = [\d.]+, \d+% at its word, λ = 0.5\)", done.out)
 
     @pytest.mark.parametrize("given", ["1,2,7", "weights.csv", "weights.npy", "weights.txt"])
     def test_weights_from_a_list_or_a_file(self, capri, files, tmp_path, given):

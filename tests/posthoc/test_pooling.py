@@ -74,7 +74,9 @@ class TestPool:
     def test_says_how(self, tail):
         task = informed(tail)
         found = pooled(task, 0.5)
-        assert found.reason == f"pooled around the calibrated answer (T = {task.calibration.temperature:.3g}, λ = 0.5)"
+        known = task.calibration
+        said = f"T = {known.temperature:.3g}, {known.word:.0%} at its word, λ = 0.5"
+        assert found.reason == f"pooled around the calibrated answer ({said})"
         assert found.worth == task.problem.worth(found.adjustment)
 
     def test_is_w_and_residual_and_a_shift(self, tail):

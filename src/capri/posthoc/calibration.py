@@ -58,12 +58,16 @@ LEAST_SHARE = 0.5  # samples added to each class before its validation share is 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """a, β, π_val and ε of the formulas above; all classes have samples."""
+    """a, β, π_val and ε of the formulas above; all classes have samples.
+
+    word: the probability, by the labels, that the model is to be taken at its word.
+    """
 
     scale: float
     bias: Vector
     shares: Vector
     noise: float = 0.0
+    word: float = 0.0
 
     @property
     def temperature(self) -> float:
@@ -99,7 +103,7 @@ def calibrate(problem: Problem, class_counts: Vector | None = None) -> Calibrati
         return likelihood.calibration(found)
     word = likelihood.at_its_word()
     p = likelihood.probability(word, found)
-    return likelihood.calibration(p * word + (1 - p) * found)
+    return replace(likelihood.calibration(p * word + (1 - p) * found), word=p)
 
 
 class _Likelihood:

@@ -102,7 +102,8 @@ class Task:
     def prior(self) -> Prior:
         """The calibrated answer to the objective, and the directions of D."""
         known = self.calibration
-        return Prior(self.dictionary(self.problem).values, known.offsets(importance(self.problem)), known.scale)
+        centre = known.offsets(importance(self.problem))
+        return Prior(self.dictionary(self.problem).values, centre, known.scale, known.word)
 
     def among_present(self) -> Task:
         """The same task of the classes that have samples."""

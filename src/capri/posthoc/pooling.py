@@ -48,11 +48,15 @@ def default_strength(problem: Problem) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """What is known before tuning: l₀, the scale a of deviations from it, and the columns of D."""
+    """What is known before tuning: l₀, the scale a of deviations from it, and the columns of D.
+
+    word: how far the model was taken at its word.
+    """
 
     columns: NDArray[np.float64]
     centre: Vector
     scale: float
+    word: float = 0.0
 
     def penalty(self, strength: float) -> NDArray[np.float64]:
         """The matrix A with ‖A (l − l₀)‖² the penalty above; common shifts cost nothing."""
@@ -83,7 +87,8 @@ def pool(problem: Problem, prior: Prior, line: Vector | None, strength: float) -
         if max(caution) > 0:
             strict = problem.derived(beliefs=problem.beliefs, caution=caution)
             found = _pool(Penalised(strict, penalty, prior.centre), prior, line)
-    reason = f"pooled around the calibrated answer (T = {1 / prior.scale:.3g}, λ = {strength:.3g})"
+    known = f"T = {1 / prior.scale:.3g}, {prior.word:.0%} at its word, λ = {strength:.3g}"
+    reason = f"pooled around the calibrated answer ({known})"
     judge, settled = Penalised(problem, penalty, prior.centre), problem.beliefs is not None
     if settled and judge.worth(problem.neutral.l).better_than(judge.worth(found.l)):
         reason = f"nothing found beats the unadjusted scores ({reason})"
