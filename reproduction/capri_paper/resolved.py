@@ -87,7 +87,7 @@ def _tuning_constants(given: Mapping[str, Any]) -> dict[str, Any]:
     if method == "plain" or pools:
         found |= _constants(smooth, "SHARPNESS", "HINGE", "MARGIN_SAMPLES", "PRECISION")
     if pools:
-        found |= _constants(pooling, "UNIT", "RARE", "SURE", "SHARED", "FEW", "CARE", "CAUTION", "OPINION")
+        found |= _constants(pooling, "UNIT", "RARE", "SURE", "SHARED", "TOGETHER", "FEW", "CARE", "CAUTION", "OPINION")
         found |= _constants(search, "ROUNDS") | _constants(smooth, "ITERATIONS") | calibration_constants(calibration)
     if method in ("cdt", "vs"):
         found |= {"GAMMAS": methods.GAMMAS.tolist()}

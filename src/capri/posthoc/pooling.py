@@ -27,7 +27,8 @@ from capri.posthoc.smooth import minimise_offsets
 UNIT = 200.0  # λ times the square of samples per class
 RARE = 5.0  # labels added to each class before their harmonic mean is taken, which is near that of the rare ones
 SURE = 5.0  # λ times samples per class that comes on top for sums of class errors
-SHARED = 1 / 40  # λ₀ / λ
+SHARED = 1 / 40  # λ₀ / λ of few classes
+TOGETHER = 1 / 4  # the same times K of many: what classes share is told by the samples of all of them
 FEW = 20  # classes, each of which the exact lines at the end can take by itself
 CARE = 2.0  # times the penalty where lines are exact: steps of the objective fit the noise of the sample
 CAUTION = 0.65  # standard errors by which limits are lowered
@@ -64,7 +65,7 @@ class Prior:
         common = np.eye(k) - 1 / k
         basis = np.column_stack([np.ones(k), self.columns])
         own = np.eye(k) - basis @ np.linalg.pinv(basis)
-        return np.vstack([np.sqrt(SHARED) * common, own]) * (np.sqrt(strength / k) * self.scale)
+        return np.vstack([np.sqrt(min(SHARED, TOGETHER / k)) * common, own]) * (np.sqrt(strength / k) * self.scale)
 
 
 def weights(columns: NDArray[np.float64], l: Vector) -> dict[str, Vector]:
