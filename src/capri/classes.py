@@ -240,10 +240,19 @@ def _named_by(columns: Sequence[Label], labels: NDArray[Any], name: str) -> NDAr
             "the label of each column, in the order of the columns.",
             argument="classes",
         )
-    typed, kind = dict(zip(found, distinct, strict=True)), type(distinct[0])
-    with suppress(TypeError, ValueError):  # a class without samples keeps the name of its column if it must
-        columns = [kind(column) for column in columns]
-    return as_labels([typed.get(k, column) for k, column in enumerate(columns)])
+    typed = dict(zip(found, distinct, strict=True))
+    return as_labels([typed.get(k, _as_others(column, distinct)) for k, column in enumerate(columns)])
+
+
+def _as_others(column: Label, labels: Sequence[Label]) -> Label:
+    """The name of a column without samples, in the labels' type: "2" is 2 where they are whole numbers, and 2 is "2"
+    where they are text."""
+    if all(isinstance(label, str) for label in labels):
+        return str(column)
+    with suppress(ValueError):
+        if isinstance(column, str) and all(type(label) is int for label in labels) and str(int(column)) == column:
+            return int(column)
+    return column
 
 
 def _by_themselves(distinct: NDArray[Any], n_columns: int) -> NDArray[Any]:

@@ -189,7 +189,7 @@ def _number(value: Any, name: str) -> float:
     """What a function of the user's returned, which a search can only compare if it is a number."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"objective {name!r} returned {short(value)}; it must return a number.") from None
     if math.isnan(number):
         raise InputError(

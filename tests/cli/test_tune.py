@@ -316,7 +316,18 @@ class TestUnlabelled:
         without = capri("tune", *given)
         assert one.code == other.code == 0, other.err
         assert json.loads(one.out) == json.loads(other.out)
-        assert json.loads(one.out)["reason"] == json.loads(without.out)["reason"]  # calibration goes by labels alone
+        assert json.loads(one.out)["improvement"] != json.loads(without.out)["improvement"]
+
+    def test_keys_are_those_of_the_samples_or_their_own(self, capri, files, tmp_path):
+        given = ["tune", files / "parts.npz", "--scores-key", "val_logits", "-o", "p.json"]
+        digests = []
+        for more in ([], ["--unlabelled-key", "test_logits"]):
+            assert capri(*given, "--unlabelled", files / "parts.npz", *more).code == 0
+            digests.append(Policy.load(Path("p.json")).data["unlabelled"]["digest"])
+        assert digests[0] != digests[1]
+        named = ["tune", files / "shuffled.csv", "--label-key", "species", "--class-counts", "10,900,90"]
+        assert capri(*named, "--unlabelled", files / "shuffled.csv").code == 0
+        assert capri(*named, "--unlabelled", files / "scores.npy").code == 0
 
     def test_other_classes_are_refused(self, capri, files, tmp_path):
         np.save(tmp_path / "two.npy", np.zeros((4, 2)))

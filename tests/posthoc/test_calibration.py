@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -367,6 +368,31 @@ class TestUnlabelled:
             fit.fit(tail.scores[here], tail.y[here], weight, class_counts=tail.counts, X_unlabelled=tail.scores)
         assert np.isfinite(fit.strategy_.l).all()
         assert fit.validation_.interval is not None
+
+    def test_samples_of_no_weight_are_as_if_not_there(self, tail):
+        weight = np.append(np.ones(len(tail.y)), np.zeros(500))
+        many = np.concatenate([tail.scores, np.zeros((500, 5))])
+        one, other = (LogitAdjuster("worst", bootstrap=0, target_shares="validation") for _ in range(2))
+        one.fit(tail.scores, tail.y, weight[: len(tail.y)], class_counts=tail.counts, X_unlabelled=tail.scores)
+        y = np.append(tail.y, np.zeros(500, int))
+        other.fit(many, y, weight, class_counts=tail.counts, X_unlabelled=tail.scores)
+        np.testing.assert_allclose(one.strategy_.l, other.strategy_.l, atol=1e-6)
+
+    def test_are_told_in_the_policy(self, tail):
+        fit = LogitAdjuster(bootstrap=0).fit(
+            tail.scores, tail.y, class_counts=tail.counts, X_unlabelled=tail.scores[:9]
+        )
+        assert fit.policy_.data["unlabelled"]["n_samples"] == 9
+
+    def test_columns_are_named_in_messages(self, tail):
+        frame = pd.DataFrame(tail.scores, columns=list("abcde"))
+        with pytest.raises(InputError, match="X_unlabelled"):
+            LogitAdjuster(classes=list("abcde")).fit(
+                frame,
+                np.array(list("abcde"))[tail.y],
+                class_counts=tail.counts,
+                X_unlabelled=frame.rename(columns={"a": "z"}),
+            )
 
     def test_of_other_classes_are_refused(self, tail):
         with pytest.raises(InputError, match="X_unlabelled has 4 columns"):

@@ -106,9 +106,9 @@ class Samples:
         return f"{harmless(self.origin)} · {len(self.scores):,} samples · {self.n_classes} classes"
 
 
-def further_scores(path: Path, samples: Samples) -> NDArray[Any]:
+def further_scores(source: Source, samples: Samples) -> NDArray[Any]:
     """Scores of a file whose labels do not matter, with columns in the order of other samples."""
-    further = read_samples(Source(path, policy_classes=samples.classes, with_labels=False))
+    further = read_samples(replace(source, policy_classes=samples.classes, with_labels=False))
     return further.ordered_as(samples.classes, owner=samples.origin).scores
 
 
@@ -158,7 +158,8 @@ def read_samples(source: Source) -> Samples:
 def _from_archive(source: Source) -> _Parts:
     archive = open_archive(source.path)
     key = _scores_key(archive, source.path, source.scores_key)
-    label_key = None if source.label_file else _label_key(archive, source.path, key, source.label_key)
+    without = source.label_file is not None or _may_lack(source, archive.names)
+    label_key = None if without else _label_key(archive, source.path, key, source.label_key)
     names, counts = _first(archive, NAME_KEYS), _first(archive, COUNT_KEYS)
     return _Parts(
         origin=str(source.path) if key == ONLY else f"{source.path}: {key}",
@@ -194,6 +195,11 @@ def _label_key(archive: Archive, path: Path, scores_key: str, wanted: str | None
     return next((key for key in (*candidates, *LABEL_KEYS) if key in archive.names), None)
 
 
+def _may_lack(source: Source, names: Sequence[str]) -> bool:
+    """Are labels neither there nor needed?"""
+    return not source.with_labels and source.label_key not in names
+
+
 def _first(archive: Archive, keys: Sequence[str]) -> NDArray[Any] | None:
     return next((archive.get(key) for key in keys if key in archive.names), None)
 
@@ -220,7 +226,7 @@ def _existing(wanted: str, names: Sequence[str], path: object, option: str) -> s
 def _from_table(source: Source) -> _Parts:
     table = open_table(source.path)
     label = next((key for key in LABEL_KEYS if key in table.names), None)
-    if source.label_key is not None and source.label_file is None:
+    if source.label_key is not None and source.label_file is None and not _may_lack(source, table.names):
         label = _existing(source.label_key, table.names, source.path, "--label-key")
     columns = _score_columns(source, [name for name in table.names if name != label])
     return _Parts(

@@ -141,6 +141,12 @@ Unlabelled: TypeAlias = Annotated[
         help="Scores of further samples without labels, such as those to be decided: they help where labels are few.",
     ),
 ]
+UnlabelledKey: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KEY", rich_help_panel=INPUT, help="Key or column prefix of these scores, if not as --scores-key."
+    ),
+]
 Borrow: TypeAlias = Annotated[
     float,
     typer.Option(
@@ -187,6 +193,11 @@ class Given:
         )
         samples = read_samples(source)
         return samples if policy is None else samples.ordered_as(policy)
+
+    def source(self, path: Path, scores_key: str | None) -> Source:
+        """A file of further scores, which may be laid out as the samples are."""
+        key = self.scores_key if scores_key is None else scores_key
+        return Source(path, key, self.label_key, class_names=self.class_names)
 
     def context(self, classes: Classes) -> dict[str, Any]:
         """Weights and groups, as objectives take them."""

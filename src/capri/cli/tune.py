@@ -78,6 +78,7 @@ def tune(
     pooling: options.Pooling = "auto",
     borrow: options.Borrow = 20.0,
     unlabelled: options.Unlabelled = None,
+    unlabelled_key: options.UnlabelledKey = None,
     constraint: options.Constraints = None,
     attributes: options.Attributes = "auto",
     class_attributes: options.AttributeFile = None,
@@ -95,7 +96,7 @@ def tune(
     class errors; `--borrow 0` goes by the labels alone, and is then never worse on them than the unadjusted model.
     """
     if output is not None:
-        check_output(output, [".json"], scores, class_attributes, *given.files)
+        check_output(output, [".json"], scores, unlabelled, class_attributes, *given.files)
     check_method(method)
     settings = {
         "objective": options.read_objective(objective, **given.has),
@@ -113,7 +114,7 @@ def tune(
         samples = given.read(scores)
         settings |= given.context(samples.classes) | {"target_shares": given.shares(samples.classes)}
         extra = {} if class_attributes is None else class_table(class_attributes, samples.classes)
-        further = None if unlabelled is None else further_scores(unlabelled, samples)
+        further = None if unlabelled is None else further_scores(given.source(unlabelled, unlabelled_key), samples)
         adjuster = _fit(samples, settings, {**samples.attributes, **extra}, further)
     if output is not None:
         write_bytes(output, adjuster.policy_.to_json().encode())

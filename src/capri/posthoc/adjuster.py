@@ -220,7 +220,8 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             capri knows by name.
         X_unlabelled : array-like or DataFrame of shape (n_unlabelled, K), optional
             Scores of further samples whose labels nobody knows, such as those that are to be decided. They steady the
-            model's own opinion of its errors, which counts where labels are few; with ``borrow=0`` they do nothing.
+            model's own opinion of its errors, which counts where labels are few. Where it does not count they do
+            nothing: with ``borrow=0``, and where multipliers are tuned.
         on_progress : callable
             Called after each fold that is judged.
 
@@ -364,12 +365,12 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         check_is_fitted(self)
         return np.asarray(self.classes_[self.transform(X).argmax(axis=1)])
 
-    def _arranged(self, X: Any) -> Any:
+    def _arranged(self, X: Any, name: str = "X") -> Any:
         """Columns in the order of the classes, by the names that they had in `fit`, or by those of the classes."""
         fitted = getattr(self, "feature_names_in_", None)
         if fitted is not None and all_columns(X) is not None:
-            return Classes.of(fitted).columns_of(X, "X")
-        return X if column_names(X) is None else Classes.of(self.classes_).arrange(X, "X")
+            return Classes.of(fitted).columns_of(X, name)
+        return X if column_names(X) is None else Classes.of(self.classes_).arrange(X, name)
 
     # -- the parts of fit --------------------------------------------------------------------------------------------
 
@@ -397,7 +398,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         """Logits without labels, in the order of the classes."""
         if X is None:
             return None
-        scores = check_scores(self._arranged(X), name="X_unlabelled")
+        scores = check_scores(self._arranged(X, "X_unlabelled"), name="X_unlabelled")
         if scores.shape[1] != self.n_features_in_:
             raise InputError(f"X_unlabelled has {scores.shape[1]} columns, and X has {self.n_features_in_}.")
         return np.asarray(to_logits(scores, self.scores, self.floor))
@@ -504,6 +505,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
                 "n_samples": problem.n_samples,
                 "target_shares": (problem.totals / problem.totals.sum()).tolist(),
                 "borrow": self.borrow,
+                **({} if task.unlabelled is None else _of_unlabelled(task.unlabelled)),
                 "path": self.path_,
             },
             seed=self.random_state,
@@ -518,6 +520,11 @@ def _labels_of(class_counts: Any) -> Iterable[Any]:
         raise InputError(f"class_counts is {class_counts!r}; it must hold one number per class.")
     named = hasattr(class_counts, "to_numpy")  # a pandas Series, unlike a list, has labels for an index
     return list(class_counts.index) if named else range(len(class_counts))
+
+
+def _of_unlabelled(scores: NDArray[Any]) -> dict[str, Any]:
+    """For the policy: which scores without labels took part."""
+    return {"unlabelled": {"digest": data_digest(scores), "n_samples": len(scores)}}
 
 
 def _is_spread(objective: Evaluator) -> bool:

@@ -229,19 +229,16 @@ def spread_opinion(
 
     It is worth as much as on the labelled samples alone, and is less a matter of chance.
     """
-    labels = soft_labels(problem, calibration, 0.0)
-    opinion = soft_labels(problem, calibration, worth)
-    own = labels_per_class(problem)
-    labels *= (own / (own + worth)).astype(labels.dtype)
-    opinion -= labels
-    start = calibration.shares if problem.shares is None else problem.shares
+    n, start = labels_per_class(problem), calibration.shares if problem.shares is None else problem.shares
+    here = calibration.posterior(problem.scores) * problem.given[:, None].astype(problem.scores.dtype)
     there = in_their_shares(calibration, unlabelled, start).posterior(unlabelled)
-    here, beyond, total = (
-        m.sum(axis=0, dtype=np.float64) for m in (calibration.posterior(problem.scores), there, opinion)
-    )
-    opinion *= (here / (here + beyond)).astype(opinion.dtype)
-    there *= (total / (here + beyond)).astype(there.dtype)
-    return np.asarray(labels + opinion), there
+    own = (n / (n + worth))[problem.y]
+    opinion = here * (1 - own)[:, None].astype(here.dtype)
+    weight = np.count_nonzero(problem.given) / problem.given.sum()  # those without labels count once each
+    seen, beyond, total = (m.sum(axis=0, dtype=np.float64) for m in (weight * here, there, opinion))
+    opinion *= (seen / (seen + beyond)).astype(opinion.dtype)
+    opinion[np.arange(problem.n_samples), problem.y] += (problem.given * own).astype(opinion.dtype)
+    return opinion, np.asarray(there * (total / (seen + beyond)).astype(there.dtype))
 
 
 def importance(problem: Problem) -> Vector:

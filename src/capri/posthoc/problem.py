@@ -248,7 +248,7 @@ class Problem:
         """The same question with further samples that have no labels: they weigh nothing until beliefs say so."""
         none, anyone = np.zeros(len(unlabelled)), np.full(len(unlabelled), self.present.argmax())
         return self.derived(
-            scores=np.concatenate([self.scores, unlabelled.astype(self.scores.dtype)]),
+            scores=np.concatenate([self.scores, check_scores(unlabelled.astype(self.scores.dtype), "X_unlabelled")]),
             y=np.concatenate([self.y, anyone]),
             given=np.concatenate([self.given, none]),
         )
