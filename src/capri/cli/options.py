@@ -29,7 +29,7 @@ ScoresFile: TypeAlias = Annotated[
     typer.Argument(
         metavar="SCORES",
         show_default=False,
-        help="Scores of a model: .npz, .npy, .safetensors, .csv or .parquet; - is standard input (not of .safetensors).",
+        help="Scores of a model: .npz, .npy, .safetensors, .csv or .parquet; - is standard input (no .safetensors).",
     ),
 ]
 PolicyFile: TypeAlias = Annotated[
