@@ -384,14 +384,22 @@ SECTIONS = (
 )
 
 
+def what_was_run(rows: Sequence[Row]) -> str:
+    """How many sets, models and seeds; sets with fewer seeds than the others by name."""
+    pairs, seeds = {(r["name"], r["model"]) for r in rows}, defaultdict(set)
+    for r in rows:
+        seeds[r["name"]].add(r["seed"])
+    most = max(map(len, seeds.values()))
+    fewer = [f"{name} {len(s)}" for name, s in sorted(seeds.items()) if len(s) < most]
+    but = f" (but {', '.join(fewer)})" if fewer else ""
+    return f"{len(seeds)} sets, {len(pairs)} models of them, {most} seeds{but}, {len(rows)} runs."
+
+
 def shown(rows: Sequence[Row], half: str, padded: bool) -> str:
     """All sections; the page's figure after the first."""
     if not rows:
         return f"No results of this half yet: `python reproduction/benchmarks/outofsample.py run --half {half}`."
-    pairs, seeds = {(r["name"], r["model"]) for r in rows}, {r["seed"] for r in rows}
-    parts = [
-        f"{len({name for name, _ in pairs})} sets, {len(pairs)} models of them, {len(seeds)} seeds, {len(rows)} runs."
-    ]
+    parts = [what_was_run(rows)]
     for i, section in enumerate(SECTIONS):
         table = section.table(rows)
         texts = (section.sentence(rows), section.text, formatted(table, padded) if table else "")
