@@ -186,3 +186,11 @@ def test_column_names_are_names_not_numbers():
 def test_what_is_no_label_is_refused(y, message):
     with pytest.raises(InputError, match=message):
         Classes.found(y, 2)
+
+
+@pytest.mark.parametrize(
+    "y", [5, 10**60, object(), np.array(3), "cat"], ids=["number", "huge", "object", "0-d", "text"]
+)
+def test_a_lone_thing_is_no_list_of_labels(y):
+    with pytest.raises(InputError, match="y must be one-dimensional"):
+        as_labels(y)

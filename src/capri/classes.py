@@ -176,6 +176,8 @@ def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
     labels = as_array(y, name, "hold one label per sample")
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
+    if labels.ndim == 0:
+        raise InputError(f"{name} must be one-dimensional, with one label per sample; got {short(y)}.")
     listed = y if isinstance(y, list | tuple) else labels.tolist() if labels.dtype == object else ()
     if any(map(_is_missing, listed)):  # NumPy would make text of them
         raise InputError(f"{name} contains missing labels (None or NaN); drop the samples without a label.")
