@@ -281,7 +281,7 @@ class TestProbabilities:
         np.testing.assert_array_equal((x @ new_weight.T + new_bias).argmax(axis=1), policy.predict(softmax(o)))
 
     def test_beyond_that_the_floor_could_decide(self):
-        wider = Policy(Strategy.of(3, l=[0.0, 1.0, 8.0]), "balanced", classes="abc", scores="proba", floor=1e-3)
+        wider = Policy(Strategy.of(3, l=[0.0, 1.0, 8.0]), "balanced", classes=tuple("abc"), scores="proba", floor=1e-3)
         p = np.array([[2e-5, 0.0, 1 - 2e-5]])  # 'a' wins by its floor; by its own p it would not
         assert wider.predict(p) == "a"
         assert (np.log(p[:, [0, 2]]) - wider.strategy.l[[0, 2]]).argmax() == 1

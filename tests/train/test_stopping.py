@@ -17,7 +17,15 @@ from capri.train.runner import run
 
 
 @pytest.fixture
-def after_an_epoch(monkeypatch):
+def _interruptible():
+    """Shells start what runs in the background with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def after_an_epoch(monkeypatch, _interruptible):
     """`after_an_epoch(kind, number)`: the signal comes when the first epoch is checkpointed."""
 
     def at(kind: type, number: int) -> None:
