@@ -10,7 +10,7 @@ import typer
 from capri import InputError
 from capri.extension import Stopped
 from capri_paper.exhibits import Exhibit, Only, Plot, Size, Table
-from capri_paper.store import Store
+from capri_paper.store import Store, Unit
 
 if TYPE_CHECKING:
     from capri_paper.grids import Block
@@ -63,11 +63,41 @@ def run(
     except Stopped as stop:
         stop.remedy = "What is done is kept: run the same command again, and it goes on."
         raise
-    for unit, reason in problems:
-        typer.echo(f"not run: {unit.label}: {reason}", err=True)
-    if problems:
-        raise typer.Exit(code=2)
+    _say_problems(problems)
     typer.echo(f"all {len(units)} units are there; see `capri paper show {name} --preset {preset}`")
+
+
+@app.command()
+def campaign(
+    hours: Annotated[float | None, typer.Option(min=0.0, help="Stop after so many hours; if not said, go on.")] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Only say what is there and what is missing.")] = False,
+    results: Results = Path("reproduction/results"),
+    data: Data = Path("data"),
+) -> None:
+    """Fill the tables of trained images, the most telling runs first, at low priority.
+
+    A run that is stopped goes on from its last epoch with the same command; each result is stored as it ends.
+    """
+    from capri_paper import campaign as plan
+    from capri_paper.runner import run as run_units
+
+    store = _store(results, data, "cpu")
+    if list_:
+        for unit, stage in plan.planned(exhibits()).items():
+            mark = "there  " if store.find(unit) is not None else "missing"
+            typer.echo(f"{mark}  {stage.table:<10}  {unit.kind:<8}  {unit.label}")
+        return
+    plan.step_back()
+    with plan.alarm(None if hours is None else 3600 * hours) as rung:
+        try:
+            problems = run_units(plan.missing(store, exhibits()), store)
+        except Stopped as stop:
+            stop.remedy = "What is done is kept: run the same command again, and it goes on."
+            if not rung.is_set():
+                raise
+            typer.echo(f"the time is up. {stop.remedy}")
+            return
+    _say_problems(problems)
 
 
 @app.command()
@@ -126,6 +156,13 @@ def scores() -> None:
             *(f"{100 * errors[objective]:.2f} %" for objective in errors),
         ]
         typer.echo("| " + " | ".join(map(str, cells)) + " |")
+
+
+def _say_problems(problems: list[tuple[Unit, str]]) -> None:
+    for unit, reason in problems:
+        typer.echo(f"not run: {unit.label}: {reason}", err=True)
+    if problems:
+        raise typer.Exit(code=2)
 
 
 def _whole(figure: Plot, store: Store, size: Size) -> int:

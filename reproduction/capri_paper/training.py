@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,17 @@ from capri_paper.store import Result, Store, Unit
 
 @dataclass(frozen=True)
 class Source:
-    """Data to train on. preset: None takes the size's. taus, gammas: what LA and CDT are tuned over, on validation."""
+    """Data to train on. preset: None takes the size's.
+
+    taus, gammas, pairs: what LA, CDT and VS are tuned over, on validation.
+    """
 
     title: str
     preset: str | None = None
     changes: tuple[str, ...] = ()
     taus: tuple[float, ...] = (1.0,)
     gammas: tuple[float, ...] = (0.15,)
+    pairs: tuple[tuple[float, float], ...] = ((1.25, 0.15),)
 
     def run(self, seed: int, size: Size, *changes: str, searches: bool = False) -> Mapping[str, Any]:
         """All settings of a run with this seed."""
@@ -41,17 +46,19 @@ class Source:
         return resolved.run(self.preset or size, changes, searches=searches)
 
 
-_HEADS = {"taus": (0.5, 1.0, 1.5, 2.0, 3.0), "gammas": (0.05, 0.1, 0.2, 0.3)}
+_TAUS, _GAMMAS = (0.5, 1.0, 1.5, 2.0, 3.0), (0.05, 0.1, 0.2, 0.3)
+_HEADS: Mapping[str, Any] = {"taus": _TAUS, "gammas": _GAMMAS, "pairs": tuple(product(_TAUS, _GAMMAS))}
 _CLINC = ("data.imbalance=50",)
 _DIGITS = (f"data.root={DIGITS}", "data.file=digits.npz", "data.profile=exponential", "data.imbalance=9",
            "data.n_max=100", "trainer.max_epochs=3")  # fmt: skip
 _NOISE = ("data.noise=0.5",)
 FIFTH = "data.val_fraction=0.2"  # of the training data validates
 
-#: CIFAR's runs take half an hour each, so LA and CDT have one setting there; heads on features are tuned on a grid.
+#: CIFAR's runs take half an hour each, so LA, CDT and VS have one setting there (of VS that of its authors); heads on
+#: features are tuned on a grid.
 SOURCES: Mapping[str, Source] = {
     "cifar10-lt": Source("CIFAR10-LT"),
-    "cifar100-lt": Source("CIFAR100-LT", changes=("data.name=cifar100-lt",)),
+    "cifar100-lt": Source("CIFAR100-LT", changes=("data.name=cifar100-lt",), pairs=((0.75, 0.05),)),
     "imagenet-lt": Source("ImageNet-LT", "imagenet-lt"),
     "cifar10-lt-noise": Source("CIFAR10-LT + noise", changes=_NOISE),
     "clinc150-lt": Source("CLINC150-LT", "clinc150-lt", _CLINC, **_HEADS),
@@ -95,11 +102,21 @@ def grid(data: str, seed: int, size: Size, strategy: str) -> Unit:
     """
     name = _source(data, size)
     source = SOURCES[name]
-    setting, values = ("loss.tau", source.taus) if strategy == "la" else ("loss.gamma", source.gammas)
-    runs = [(name, seed, size, f"loss.strategy={strategy}", f"{setting}={value}") for value in values]
-    tried = [train(*run, FIFTH) for run in runs] if len(values) > 1 else []
-    needs = (*tried, *(train(*run) for run in runs))
+    setting, values = {
+        "la": ("loss.tau", source.taus),
+        "cdt": ("loss.gamma", source.gammas),
+        "vs": (["loss.tau", "loss.gamma"], source.pairs),
+    }[strategy]
+    runs = [(f"loss.strategy={strategy}", *_assigned(setting, value)) for value in values]
+    tried = [train(name, seed, size, *run, FIFTH) for run in runs] if len(values) > 1 else []
+    needs = (*tried, *(train(name, seed, size, *run) for run in runs))
     return Unit("grid", {"setting": setting, "values": list(values)}, f"{name}-{strategy}-seed{seed}", needs)
+
+
+def _assigned(setting: Any, value: Any) -> list[str]:
+    """``--set`` for one setting, or for several at once."""
+    pairs = [(setting, value)] if isinstance(setting, str) else zip(setting, value, strict=True)
+    return [f"{name}={one}" for name, one in pairs]
 
 
 def pretrain(data: str, seed: int, size: Size) -> Unit:
@@ -263,6 +280,8 @@ def _kept(folder: Path, config: Config, run: Callable[[], Any]) -> Result:
             return {"failed": str(error)}
     summary = _summary(folder, config)
     kept = {name: summary[name] for name in ("test", "val", "seconds", "threads", "commit")}
+    if config.trainer.precision == "auto":
+        kept["precision"] = summary["config"]["trainer"]["precision"]
     if summary["protocol"].startswith("balanced halves"):
         with np.load(folder / "logits.npz") as file:
             y, scores = (np.concatenate([file[f"val_{n}"], file[f"test_{n}"]]) for n in ("y", "logits"))
@@ -277,6 +296,7 @@ def _summary(folder: Path, config: Config) -> dict[str, Any]:
     found = read_summary(folder / "summary.json")
     before = build(type(config), found["config"]).to_mapping()
     elsewhere = ("out", "data.root", "search.init", *(["loss"] if before["loss"]["strategy"] == "policy" else []))
+    elsewhere += ("trainer.precision",) if config.trainer.precision == "auto" else ()
     changed = [name for name in differences(before, config.to_mapping()) if not name.startswith(elsewhere)]
     if changed:
         raise InputError(f"{folder} holds a run with other {', '.join(changed)}; delete it, and it is done anew.")

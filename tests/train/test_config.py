@@ -71,7 +71,7 @@ def test_the_file_goes_over_the_preset_and_set_over_the_file(tmp_path):
             r"optimizer.nesterov is true and optimizer.momentum 0; .* set optimizer.nesterov=false",
         ),
         ("trainer.accelerator=abacus", r"trainer.accelerator is 'abacus'; it must be one of 'auto', 'cpu'"),
-        ("trainer.precision=64-true", r"trainer.precision is '64-true'; it must be one of '32-true'"),
+        ("trainer.precision=64-true", r"trainer.precision is '64-true'; it must be one of 'auto', '32-true'"),
         ("trainer.gradient_clip=-1", r"trainer.gradient_clip is -1.0; it must be at least 0"),
         ("trainer.limit_train_batches=-1", r"trainer.limit_train_batches is -1; it must be at least 0"),
         ("loss.weights=[1, 2]", r"loss.weights has 2 entries for 10 classes; give one per class"),

@@ -124,8 +124,8 @@ class TrainerConfig:
     mixup: float = option(0.0, "mixup: α of the Beta(α, α) that mixes pairs of samples; 0: none")
     channels_last: bool = option(True, "keep images in the channels-last memory layout")
     gradient_clip: float = option(0.0, "clip gradients to this norm; 0: no clipping")
-    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = option(
-        "32-true", "arithmetic: 32-true (single), bf16-mixed or 16-mixed"
+    precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = option(
+        "32-true", "arithmetic: 32-true (single), bf16-mixed, 16-mixed, or auto (bf16 where the device computes in it)"
     )
     accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps", "tpu"] = option(
         "auto", "where to train: auto, cpu, gpu, cuda, mps or tpu (Lightning's accelerator)"

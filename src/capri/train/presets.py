@@ -24,7 +24,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "model": {"name": "resnet32", "shortcut": "A"},
         "optimizer": {"name": "sgd", "lr": 0.2, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4},
         "schedule": {"name": "onecycle", "warmup": 0.15},
-        "trainer": {"max_epochs": 40, "batch_size": 128, "channels_last": True},
+        "trainer": {"max_epochs": 40, "batch_size": 128, "channels_last": True, "precision": "auto"},
     },
     "paper": {
         "data": {"name": "cifar10-lt"},

@@ -110,7 +110,7 @@ def pretrain(config: Config, *, resume: bool = False) -> dict[str, Any]:
         raise InputError(f"data.name is {config.data.name!r}; views are made of images: use cifar10-lt or another.")
     if config.trainer.devices * config.trainer.num_nodes > 1:
         raise InputError("pretraining runs on one device; set trainer.devices=1.")
-    with begun(config, resume) as (folder, data):
+    with begun(config, resume) as (config, folder, data):
         encoder = make_model(config, data.splits)
         random_probe = linear_probe(encoder, data)
         module, keeper = Pretraining(SimSiam(encoder), data.generator), _Keeper(folder, data.generator)

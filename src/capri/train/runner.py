@@ -23,7 +23,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import lightning as L
 import torch
@@ -41,7 +41,10 @@ from capri.train.claim import claimed, started_from
 from capri.train.config import SUMMARY, Config, TrainerConfig
 from capri.train.experiment import identity, make_data, make_model, make_strategy, module_settings
 from capri.train.module import Classifier
+from capri.train.precision import settled
 from capri.train.recorder import Recorder, RunProgress
+
+C = TypeVar("C", bound=Config)
 
 
 def run(config: Config, *, resume: bool = False) -> dict[str, Any]:
@@ -59,7 +62,7 @@ def run(config: Config, *, resume: bool = False) -> dict[str, Any]:
     dict
         The summary, as in ``summary.json``; empty in all processes but the first.
     """
-    with begun(config, resume) as (folder, data):
+    with begun(config, resume) as (config, folder, data):
         splits = data.splits
         classifier = Classifier(
             make_model(config, splits),
@@ -76,12 +79,13 @@ def run(config: Config, *, resume: bool = False) -> dict[str, Any]:
 
 
 @contextmanager
-def begun(config: Config, resume: bool) -> Iterator[tuple[Path, SplitsDataModule]]:
+def begun(config: C, resume: bool) -> Iterator[tuple[C, Path, SplitsDataModule]]:
     """How all runs begin: the device is there, the folder is this run's, seeds are set, and data are read."""
     _check_device(config.trainer)
+    config = settled(config, resume)
     with claimed(config, resume) as folder:
         L.seed_everything(config.seed, verbose=False)
-        yield folder, make_data(config)
+        yield config, folder, make_data(config)
 
 
 def _check_device(settings: TrainerConfig) -> None:
@@ -114,7 +118,7 @@ def make_trainer(config: Config, recorder: Recorder, of: Identity | None = None)
         accelerator=settings.accelerator,
         devices=settings.devices,
         num_nodes=settings.num_nodes,
-        precision=settings.precision,
+        precision=settings.precision,  # type: ignore[arg-type]  # auto was settled before
         sync_batchnorm=settings.sync_batchnorm,
         deterministic=settings.deterministic,
         gradient_clip_val=settings.gradient_clip or None,
@@ -149,7 +153,7 @@ def describe(config: Config, data: SplitsDataModule) -> str:
         f"{config.data.name}: {len(splits.train):,} training samples ({counts.max():,} … {counts.min():,} per class, "
         f"{splits.n_classes} classes), {len(splits.val):,} validation, {len(splits.test):,} test ({splits.protocol})\n"
         f"{config.model.name}, {config.loss.strategy}, {config.trainer.max_epochs} epochs, seed {config.seed}, "
-        f"{torch.get_num_threads()} thread(s) → {config.out}"
+        f"{torch.get_num_threads()} thread(s), {config.trainer.precision} → {config.out}"
     )
 
 

@@ -84,7 +84,9 @@ def retrain(config: Config, policy: str | Path, *, transfer: str = "unchanged", 
 
 def search(config: SearchRun, *, resume: bool = False) -> dict[str, Any]:
     """The search alone; returns its summary and leaves policy.json."""
-    with begun(config, resume) as (folder, data):
+    if config.trainer.precision == "auto":  # forward mode is for single precision
+        config = replace(config, trainer=replace(config.trainer, precision="32-true"))
+    with begun(config, resume) as (config, folder, data):
         module = Search(_network(config, data.splits), config, data)
         recorder = Recorder(folder, data.generator)
         # Gradients are clipped by the module itself: Lightning leaves manual optimisation alone.

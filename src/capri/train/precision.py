@@ -1,0 +1,46 @@
+"""Which arithmetic a run uses: ``trainer.precision=auto`` becomes bf16 where the device computes in it, else single.
+
+Emulated bf16 is slower than single precision, so that a device which only stores it does not count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import torch
+
+from capri.train.config import Config, TrainerConfig
+from capri.train.settings import read_toml
+
+C = TypeVar("C", bound=Config)
+Native = Literal["32-true", "bf16-mixed"]
+
+
+def settled(config: C, resume: bool = False) -> C:
+    """The run with its arithmetic named; a run that is resumed keeps the one that it began with."""
+    if config.trainer.precision != "auto":
+        return config
+    begun = _begun_with(Path(config.out) / "config.toml") if resume else None
+    return replace(config, trainer=replace(config.trainer, precision=begun or native_precision(config.trainer)))
+
+
+def native_precision(settings: TrainerConfig) -> Native:
+    """bf16 where the processor, or the GPU that would be used, multiplies in it."""
+    on_gpu = settings.accelerator in ("cuda", "gpu") or (settings.accelerator == "auto" and torch.cuda.is_available())
+    if on_gpu:
+        has = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
+    elif settings.accelerator in ("auto", "cpu"):
+        found = torch.cpu.get_capabilities()
+        has = any(found.get(name, False) for name in ("amx_bf16", "avx512_bf16", "bf16"))
+    else:
+        has = False
+    return "bf16-mixed" if has else "32-true"
+
+
+def _begun_with(path: Path) -> Native | None:
+    if not path.exists():
+        return None
+    found = read_toml(path.read_text(encoding="utf-8"), str(path)).get("trainer", {}).get("precision")
+    return found if found in ("32-true", "bf16-mixed") else None
