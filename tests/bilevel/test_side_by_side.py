@@ -28,7 +28,10 @@ def strategies():
     return StrategyTensors(ones, torch.randn(P, K, generator=generator), ones + torch.arange(P)[:, None], 0.1 * ones)
 
 
-def recipe(optimizer=partial(torch.optim.AdamW, lr=0.01), epochs=3):
+ADAMW = partial(torch.optim.AdamW, lr=0.01)
+
+
+def recipe(optimizer=ADAMW, epochs=3):
     return Recipe(epochs, 16, optimizer, lambda step, steps, per_epoch: 1 - step / steps)
 
 

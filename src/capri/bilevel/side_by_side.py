@@ -50,7 +50,7 @@ class Recipe:
         generator = torch.Generator().manual_seed(self.seed)
         per_epoch = math.ceil(n / self.batch_size)
         for epoch in range(self.epochs):
-            batches = torch.randperm(n, generator=generator).split(self.batch_size)
+            batches = torch.split(torch.randperm(n, generator=generator), self.batch_size)
             for i, batch in enumerate(batches, epoch * per_epoch):
                 yield batch, self.rate(i, self.epochs * per_epoch, per_epoch)
 
@@ -104,7 +104,8 @@ def train_side_by_side(
                 group["lr"] = lr * rate
             weights = _weights(copies, batch, left_out, folds)
             optimizer.zero_grad()
-            losses(parameters, strategies, weights, x[batch], y[batch]).sum().backward()
+            loss = losses(parameters, strategies, weights, x[batch], y[batch]).sum()
+            torch.autograd.backward(loss)
             optimizer.step()
             if progress is not None:
                 progress(i / steps)
@@ -131,7 +132,7 @@ def logits_side_by_side(model: nn.Module, parameters: Parameters, x: Tensor) -> 
     mode = model.training
     model.eval()
     predict = vmap(lambda p, x: functional_call(model, p, (x,)), in_dims=(0, None))
-    found = torch.cat([predict(parameters, part) for part in x.split(1024)], dim=1)
+    found = torch.cat([predict(parameters, part) for part in torch.split(x, 1024)], dim=1)
     model.train(mode)
     return found
 
