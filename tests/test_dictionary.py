@@ -79,7 +79,25 @@ class TestScaling:
         with pytest.raises(InputError, match="attributes cost are the same for all classes"):
             build_dictionary(Attributes.of(cost=[1, 1, 1]))
 
-    @pytest.mark.parametrize("scaling", ["whiten", "standardize", "raw"])
+    def test_ordered_columns_are_orthogonal_and_the_first_is_the_logarithm_of_the_first_attribute(self, table):
+        D = build_dictionary(table, scaling="ordered").values
+        np.testing.assert_allclose(D.T @ D / len(D), np.eye(D.shape[1]), atol=1e-9)
+        np.testing.assert_allclose(D.mean(axis=0), 0, atol=1e-12)
+        log = np.log(table.values[:, 0])
+        np.testing.assert_allclose(D[:, 0], (log - log.mean()) / log.std())
+        assert D.shape[1] < 2 * len(BASIS)
+
+    def test_ordered_columns_hold_vs_which_whitened_ones_do_not(self):
+        counts = np.geomspace(500, 5, 100)
+        for gamma in (0.1, 0.3):
+            wanted = gamma * np.log(counts / counts.max())
+            away = {}
+            for scaling in ("ordered", "whiten"):
+                D = build_dictionary(Attributes.of(freq=counts / counts.sum()), scaling=scaling, intercept=True).values
+                away[scaling] = np.abs(D @ np.linalg.lstsq(D, wanted, rcond=None)[0] - wanted).max()
+            assert away["ordered"] < 1e-12 < away["whiten"]
+
+    @pytest.mark.parametrize("scaling", ["whiten", "ordered", "standardize", "raw"])
     def test_classes_with_equal_attributes_have_equal_rows_to_the_last_bit(self, scaling, rng):
         for n_classes in range(10, 60):
             freq, diff = rng.uniform(0.01, 1, (2, n_classes))
@@ -89,7 +107,7 @@ class TestScaling:
             assert (D[4] != D[3]).any()
 
     def test_scaling_is_one_of_three(self, table):
-        with pytest.raises(InputError, match="scaling is 'pca'; it must be 'whiten', 'standardize' or 'raw'"):
+        with pytest.raises(InputError, match="scaling is 'pca'; it must be 'whiten', 'ordered', "):
             build_dictionary(table, scaling="pca")
 
 

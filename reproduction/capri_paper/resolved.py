@@ -22,6 +22,9 @@ ELSEWHERE = ("classes", "weights", "groups", "bootstrap")  # of the data, and of
 #: Where tuning goes by the labels as they are, it does what it did before these could be set: they are not in the key.
 NEUTRAL: Mapping[str, Any] = {"borrow": 0, "target_shares": "validation"}
 
+#: Settings of a search that decide nothing where it goes by one step.
+OF_POPULATIONS = ("folds", "generations", "population")
+
 
 @cache
 def run(preset: str, changes: tuple[str, ...], *, searches: bool = False) -> Mapping[str, Any]:
@@ -36,7 +39,9 @@ def changed(settings: Mapping[str, Any], changes: Sequence[str]) -> Mapping[str,
 
 def as_config(settings: Mapping[str, Any]) -> Config:
     """The configuration that `run` has resolved."""
-    return build(SearchRun if "search" in settings else Config, settings)
+    if "search" not in settings:
+        return build(Config, settings)
+    return build(SearchRun, merge({"search": {"method": "one-step"}}, settings))
 
 
 def _anywhere(config: Config) -> Mapping[str, Any]:
@@ -45,7 +50,16 @@ def _anywhere(config: Config) -> Mapping[str, Any]:
     del settings["out"]
     if settings["data"]["root"] != DIGITS:
         del settings["data"]["root"]
+    if "search" in settings:
+        _leave_out_what_came_later(settings["search"])
     return settings
+
+
+def _leave_out_what_came_later(search: dict[str, Any]) -> None:
+    """A search by one step, the only method at first, keeps the key that it had."""
+    if search["method"] == "one-step":
+        for name in ("method", *OF_POPULATIONS):
+            del search[name]
 
 
 @cache
@@ -112,6 +126,19 @@ def dictionary_constants() -> dict[str, Any]:
     """Of the map from attributes to D, which post-hoc tuning, the search and the paper's descent share."""
     return {"BASIS": list(dictionary.BASIS), "BETA": dictionary.BETA, "FLOOR": dictionary.FLOOR,
             "WHITEN_TOLERANCE": dictionary.WHITEN_TOLERANCE}  # fmt: skip
+
+
+def population_constants() -> dict[str, Any]:
+    """Of the search by populations."""
+    from capri.bilevel import out_of_fold, population
+    from capri.train import population_search
+
+    found = _constants(
+        population, "SPREADS", "CONSTANTS", "FIRST_STEP", "STEPS", "BEST", "CANDIDATES", "SHARE", "PRIOR"
+    )
+    found |= _constants(out_of_fold, "NEWTON") | _constants(population_search, "FRESH")
+    found |= {"TAUS": list(population_search.TAUS), "GAMMAS": list(population_search.GAMMAS)}
+    return found | _constants(dictionary, "ORDERED_TOLERANCE")
 
 
 @cache

@@ -52,6 +52,7 @@ _CLINC = ("data.imbalance=50",)
 _DIGITS = (f"data.root={DIGITS}", "data.file=digits.npz", "data.profile=exponential", "data.imbalance=9",
            "data.n_max=100", "trainer.max_epochs=3")  # fmt: skip
 _NOISE = ("data.noise=0.5",)
+SMOKE = ("search.warmup_epochs=1", "search.folds=2", "search.generations=2", "search.population=4")
 FIFTH = "data.val_fraction=0.2"  # of the training data validates
 
 #: CIFAR's runs take half an hour each, so LA, CDT and VS have one setting there (of VS that of its authors); heads on
@@ -135,13 +136,17 @@ def pretrained(data: str, seed: int, size: Size, attributes: Sequence[str], *cha
 
 
 def bilevel(data: str, seed: int, size: Size, attributes: Sequence[str], *changes: str) -> Unit:
-    """Search on 80/20, retrain on all."""
+    """Search on 80/20 by one step, or by another method in folds, and retrain on all."""
     name = _source(data, size)
     quoted = ",".join(f'"{a}"' for a in attributes)
-    smoke = ("search.warmup_epochs=1",) if size == "smoke" else ()
-    run = SOURCES[name].run(seed, size, f"search.attributes=[{quoted}]", *smoke, *changes, searches=True)
+    smoke = SMOKE if size == "smoke" else ()
+    method = () if any(c.startswith("search.method=") for c in changes) else ("search.method=one-step",)
+    run = SOURCES[name].run(seed, size, f"search.attributes=[{quoted}]", *method, *smoke, *changes, searches=True)
     plain = list(attributes) == ["identity"]
-    settings = {"run": run, "constants": {} if plain else resolved.dictionary_constants()}
+    constants = {} if plain else resolved.dictionary_constants()
+    if run["search"].get("method") == "population":
+        constants |= resolved.population_constants()
+    settings = {"run": run, "constants": constants}
     said = ["".join(c.split(".", 1)[-1].split("=")) for c in changes]
     return Unit("bilevel", settings, "-".join([name, "+".join(attributes), *said, f"seed{seed}"]))
 
@@ -221,8 +226,9 @@ def do_bilevel(unit: Unit, store: Store) -> Result:
     if "failed" in kept:
         return kept
     found = _summary(folder / "search", config)
+    more: Result = {name: found[name] for name in ("chosen", "finalists") if name in found}
     return {**kept, "start_sdev": found["start_sdev"], "search_seconds": found["seconds"], "search_val": found["val"],
-            "curve": _curve(folder / "search" / "trajectory.npz")}  # fmt: skip
+            "curve": _curve(folder / "search" / "trajectory.npz"), **more}  # fmt: skip
 
 
 def do_transfer(unit: Unit, store: Store) -> Result:

@@ -23,7 +23,7 @@ from capri.attributes import Attributes
 
 Vector: TypeAlias = NDArray[np.float64]
 BasisFunction: TypeAlias = Callable[[Vector], Vector]
-Scaling: TypeAlias = Literal["whiten", "standardize", "raw"]
+Scaling: TypeAlias = Literal["whiten", "ordered", "standardize", "raw"]
 
 BETA = 0.075
 FLOOR = 1e-6  # attributes are lifted to this before logarithms and powers
@@ -48,6 +48,7 @@ BASIS: Mapping[str, BasisFunction] = {
 INTERCEPT = ("", "1")
 NEEDS_POSITIVE = frozenset(BASIS) - {"id"}
 WHITEN_TOLERANCE = 0.03  # directions with less than this share of the largest singular value carry rounding, not news
+ORDERED_TOLERANCE = 0.1  # columns of which less than this share is new are left out
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +61,7 @@ class Dictionary:
         D itself.
     columns : tuple of (attribute, function)
         What each of the M_raw raw columns is.
-    scaling : {"whiten", "standardize", "raw"}
+    scaling : {"whiten", "ordered", "standardize", "raw"}
         How raw columns became those of D.
     centre : ndarray of shape (M_raw,)
         What was subtracted from each raw column.
@@ -148,9 +149,11 @@ def build_dictionary(
         One row per class.
     basis : sequence of names, or mapping from names to functions
         Functions of `BASIS` ("log", "id", "β", "2β", "4β"; all by default), or your own, from columns (K,) to (K,).
-    scaling : {"whiten", "standardize", "raw"}
-        "whiten" makes the columns uncorrelated and drops directions that carry almost nothing; "standardize" gives each
-        column mean 0 and deviation 1; "raw" leaves them as the basis functions give them.
+    scaling : {"whiten", "ordered", "standardize", "raw"}
+        "whiten" makes the columns uncorrelated and drops directions that carry almost nothing; "ordered" does so column
+        by column, each freed of those before it, so that the first stays what it is (log of the first attribute: logit
+        adjustment); "standardize" gives each column mean 0 and deviation 1; "raw" leaves them as the basis functions
+        give them.
     intercept : bool
         Put a column of ones first, for multipliers and weights; offsets do not need it.
     floor : float
@@ -250,11 +253,28 @@ def _scaling(
     scale = np.diag(np.where(varying, 1 / np.where(varying, spread, 1.0), 0.0))[:, varying]
     if scaling == "standardize":
         return centre, scale
+    if scaling == "ordered":
+        return centre, scale @ _freed((raw - centre) @ scale)
     if scaling != "whiten":
-        raise InputError(f"scaling is {scaling!r}; it must be 'whiten', 'standardize' or 'raw'.")
+        raise InputError(f"scaling is {scaling!r}; it must be 'whiten', 'ordered', 'standardize' or 'raw'.")
     _, singular, directions = np.linalg.svd((raw - centre) @ scale, full_matrices=False)
     kept = singular > WHITEN_TOLERANCE * singular[0]
     return centre, scale @ _signed(directions[kept]).T * (np.sqrt(len(raw)) / singular[kept])
+
+
+def _freed(columns: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The transform that frees each column of those before it, at spread 1; what holds little new is left out."""
+    kept: list[int] = []
+    for j, column in enumerate(columns.T):
+        before = columns[:, kept]
+        new = column - before @ np.linalg.lstsq(before, column, rcond=None)[0] if kept else column
+        if np.linalg.norm(new) > ORDERED_TOLERANCE * np.linalg.norm(column):
+            kept.append(j)
+    triangle = np.linalg.qr(columns[:, kept], mode="r")
+    triangle *= np.sign(np.diag(triangle))[:, None]
+    transform = np.zeros((columns.shape[1], len(kept)))
+    transform[kept] = np.linalg.inv(triangle) * np.sqrt(len(columns))
+    return transform
 
 
 def _signed(directions: NDArray[np.float64]) -> NDArray[np.float64]:

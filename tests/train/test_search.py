@@ -49,6 +49,7 @@ def settings(tmp_path: Path) -> list[str]:
         "trainer.max_epochs": 6,
         "trainer.batch_size": 32,
         "trainer.accelerator": "cpu",
+        "search.method": "one-step",
         "search.warmup_epochs": 2,
         "optimizer.lr": 0.05,
     }

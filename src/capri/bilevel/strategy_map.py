@@ -159,7 +159,7 @@ class Dictionaries(NamedTuple):
             None is the identity, the plain search with one free number per class; no column of ones is needed there.
         n_classes : int
             K.
-        scaling : {"whiten", "standardize", "raw"}
+        scaling : {"whiten", "ordered", "standardize", "raw"}
             As in `capri.build_dictionary`.
 
         Returns

@@ -142,7 +142,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         "groups": ["array-like", Mapping, None],
         "absent": [StrOptions({"error", "ignore"})],
         "basis": ["array-like", Mapping],
-        "scaling": [StrOptions({"whiten", "standardize", "raw"})],
+        "scaling": [StrOptions({"whiten", "ordered", "standardize", "raw"})],
         "floor": [Interval(Real, 0, 1, closed="neither")],
         "borrow": [Interval(Real, 0, None, closed="left")],
         "target_shares": [StrOptions({"train", "validation"}), "array-like", Mapping, None],

@@ -71,9 +71,9 @@ class Search(Classifier):
         )
         self.automatic_optimization = False
         self.settings, self.gradient_clip = config.search, config.trainer.gradient_clip
-        self.evidence, self.start_l = _evidence(config.search, splits), start_l
+        self.evidence, self.start_l = known_before(config.search, splits), start_l
         self.data, self.val_size = data, config.search.batch_size or config.trainer.batch_size
-        self.objective = _outer_objective(config.search, data, config.data.absent)
+        self.objective = outer_objective(config.search, splits, config.data.absent)
         self.outer: OuterStep | None = None  # from the end of warm-up
         self.attributes: Attributes | None = None
         self.trajectory = Trajectory()
@@ -172,7 +172,7 @@ class Search(Classifier):
     def _make_outer(self) -> OuterStep:
         """The outer level at its start; from here on the network trains with its loss."""
         s = self.settings
-        dictionaries = Dictionaries.of(self.attributes, len(self.train_counts), s.scaling)
+        dictionaries = Dictionaries.of(self.attributes, len(self.train_counts), s.scaling)  # type: ignore[arg-type]
         made = StrategyMap(dictionaries, s.parts, delta_form=s.delta_form, start_l=self.start_l).to(self.device)  # type: ignore[arg-type]
         decay = self.optimizer.weight_decay if self.optimizer.name == "sgd" else 0.0  # AdamW's is not in the loss
         inverse = InverseHessianSettings(s.hessian, s.damping, decay, s.iterations, terms=s.terms, step=s.step)
@@ -244,7 +244,7 @@ def validation_stream(data: SplitsDataModule, size: int) -> Iterator[Batch]:
             yield from zip(torch.split(x, size), torch.split(y, size), strict=True)
 
 
-def _evidence(config: SearchConfig, splits: Splits) -> Evidence:
+def known_before(config: SearchConfig, splits: Splits) -> Evidence:
     """What is known of the classes before training."""
     if "noise" in config.attributes and splits.noise is None:
         raise InputError("search.attributes names noise, but the data have none; set data.noise, or leave it out.")
@@ -267,11 +267,13 @@ def _outer_optimizer(config: SearchConfig, made: StrategyMap) -> torch.optim.Opt
     return torch.optim.SGD(made.parameters(), config.lr, config.momentum, weight_decay=config.weight_decay)
 
 
-def _outer_objective(config: SearchConfig, data: SplitsDataModule, absent: Absent) -> OuterObjective:
-    splits = data.splits
+def outer_objective(
+    config: SearchConfig, splits: Splits, absent: Absent, counts: NDArray[np.int64] | None = None
+) -> OuterObjective:
+    """The objective as configured, on so many samples of each class: those of the validation part by default."""
     return OuterObjective(
         config.objective,
-        np.bincount(splits.val.y, minlength=splits.n_classes),
+        np.bincount(splits.val.y, minlength=splits.n_classes) if counts is None else counts,
         class_loss=config.class_loss,
         absent=absent,
         weights=config.weights or None,

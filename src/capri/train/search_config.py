@@ -19,6 +19,7 @@ PLAIN = ("identity",)
 LEAST: Mapping[str, float] = {
     "search.epochs": 0, "search.warmup_epochs": 0, "search.every": 1, "search.batch_size": 0, "search.lr": 0,
     "search.weight_decay": 0, "search.damping": 0, "search.iterations": 1, "search.terms": 0,
+    "search.folds": 2, "search.generations": 1, "search.population": 4,
 }  # fmt: skip
 
 
@@ -34,11 +35,16 @@ class SearchConfig:
     parts: tuple[str, ...] = option(
         ("l", "delta"), "what is searched: some of l (offsets), delta (multipliers), omega (weights), smoothing"
     )
-    delta_form: Literal["normalized", "sigmoid", "exp"] = option(
-        "sigmoid", "how multipliers are made of D w: normalized (the paper's), sigmoid or exp"
+    method: Literal["auto", "one-step", "population"] = option(
+        "auto",
+        "how to search: population (networks trained to the end, for heads on features), one-step (a hypergradient "
+        "during one training), or auto (population where it can)",
     )
-    scaling: Literal["whiten", "standardize", "raw"] = option(
-        "whiten", "scaling of the dictionary's columns: whiten, standardize or raw"
+    delta_form: Literal["auto", "normalized", "sigmoid", "exp"] = option(
+        "auto", "how multipliers are made of D w: normalized (the paper's), sigmoid, exp, or auto, by method"
+    )
+    scaling: Literal["auto", "whiten", "ordered", "standardize", "raw"] = option(
+        "auto", "scaling of the dictionary's columns: whiten, ordered, standardize, raw, or auto, by method"
     )
     objective: str = option("balanced", "what to lower on validation: any objective on class errors, such as cvar:0.2")
     class_loss: Literal["auto", "ce", "error"] = option(
@@ -49,8 +55,11 @@ class SearchConfig:
         (), "importance of each class at test time, for the objective and the attribute weights"
     )
     epochs: int = option(0, "epochs of the search; 0: as many as in retraining (trainer.max_epochs)")
-    warmup_epochs: int = option(5, "epochs before the strategy moves; diff is measured at their end")
-    every: int = option(5, "training steps from one move of the strategy to the next")
+    folds: int = option(5, "for population: folds of the training samples, each of which validates once")
+    generations: int = option(6, "for population: how many")
+    population: int = option(12, "for population: strategies in a generation")
+    warmup_epochs: int = option(5, "for one-step: epochs before the strategy moves; diff is measured at their end")
+    every: int = option(5, "for one-step: training steps from one move of the strategy to the next")
     batch_size: int = option(0, "validation samples per move of the strategy; 0: as many as in a training batch")
     tau: float = option(0.0, "offsets start at logit adjustment with this τ, l = τ log π; 0: they start at zero")
     hessian: Literal["identity", "ggn-cg", "neumann"] = option(
@@ -95,7 +104,7 @@ class SearchRun(Config):
         if not 0 <= s.momentum < 1:
             raise InputError(f"search.momentum is {s.momentum}; it must lie in [0, 1).")
         self.check_per_class("search.weights")
-        if s.warmup_epochs >= self.search_epochs:
+        if self.method == "one-step" and s.warmup_epochs >= self.search_epochs:
             raise InputError(
                 f"search.warmup_epochs is {s.warmup_epochs} of {self.search_epochs} epochs: nothing is left to search "
                 "in; lower it, or raise search.epochs (or trainer.max_epochs where that is 0)."
@@ -104,6 +113,30 @@ class SearchRun(Config):
             raise InputError("the section loss is what a search finds; start it with search.tau, and leave loss out.")
         if self.trainer.devices * self.trainer.num_nodes > 1:
             raise InputError("the search runs on one device; set trainer.devices=1. Retraining takes as many as given.")
+
+    @property
+    def method(self) -> str:
+        """How it searches: heads on features by populations, unless each class has a number of its own."""
+        heads = self.model.name in ("linear", "mlp") and self.search.attributes != PLAIN
+        return self.search.method if self.search.method != "auto" else "population" if heads else "one-step"
+
+    def settled(self) -> Self:
+        """With the choices made that were left to the method.
+
+        Returns
+        -------
+        SearchRun
+        """
+        form, scaling = ("exp", "ordered") if self.method == "population" else ("sigmoid", "whiten")
+        s = self.search
+        chosen = replace(
+            s,
+            method=self.method,  # type: ignore[arg-type]
+            delta_form=form if s.delta_form == "auto" else s.delta_form,  # type: ignore[arg-type]
+            scaling=scaling if s.scaling == "auto" else s.scaling,  # type: ignore[arg-type]
+        )
+        data = replace(self.data, val_fraction=0.0) if self.method == "population" else self.data  # folds validate
+        return replace(self, search=chosen, data=data)
 
     @property
     def search_epochs(self) -> int:
@@ -159,7 +192,7 @@ def resolve_search(
     assignments: Sequence[str] = (),
 ) -> SearchRun:
     """Preset, then the file, then ``--set``: each over the one before."""
-    return resolve_as(SearchRun, _all_presets(), file, preset, out, assignments)
+    return resolve_as(SearchRun, _all_presets(), file, preset, out, assignments).settled()
 
 
 def _all_presets() -> dict[str, dict[str, Any]]:

@@ -21,7 +21,7 @@ from torch import nn
 
 from capri._checks import InputError
 from capri.policy import Policy
-from capri.train import artefacts
+from capri.train import artefacts, population_search
 from capri.train.config import SUMMARY, Config
 from capri.train.experiment import identity, make_model
 from capri.train.recorder import Recorder
@@ -84,6 +84,14 @@ def retrain(config: Config, policy: str | Path, *, transfer: str = "unchanged", 
 
 def search(config: SearchRun, *, resume: bool = False) -> dict[str, Any]:
     """The search alone; returns its summary and leaves policy.json."""
+    config = config.settled()
+    if config.method == "population":
+        return population_search.search(config, resume=resume)
+    return _one_step(config, resume)
+
+
+def _one_step(config: SearchRun, resume: bool) -> dict[str, Any]:
+    """One training, during which the strategy moves."""
     if config.trainer.precision == "auto":  # forward mode is for single precision
         config = replace(config, trainer=replace(config.trainer, precision="32-true"))
     with begun(config, resume) as (config, folder, data):

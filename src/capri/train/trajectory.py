@@ -90,7 +90,12 @@ class Trajectory:
 
 
 def plot_trajectory(
-    trajectory: Trajectory, made: StrategyMap, train_counts: NDArray[np.int64], path: Path, title: str
+    trajectory: Trajectory,
+    made: StrategyMap,
+    train_counts: NDArray[np.int64],
+    path: Path,
+    title: str,
+    time: str = "epoch",
 ) -> None:
     """α curves, a line per class from frequent (dark) to rare (bright), beside the objective and the class errors."""
     from matplotlib import colormaps
@@ -106,14 +111,14 @@ def plot_trajectory(
     for ax, (part, values) in zip(axes, curves.items(), strict=False):
         for k, colour in zip(shown, colours, strict=True):
             ax.plot(trajectory.times, values[:, k], color=colour, lw=1)
-        ax.set(title=symbols[part], xlabel="epoch")
+        ax.set(title=symbols[part], xlabel=time)
     axes[-2].plot(trajectory.times, trajectory.objective, color="#0072B2")
-    axes[-2].set(title="objective on validation", xlabel="epoch")
+    axes[-2].set(title="objective on validation", xlabel=time)
     errors = 100 * np.array(trajectory.class_errors)
     for k, colour in zip(shown, colours, strict=True):
         axes[-1].plot(np.arange(len(errors)) + 1, errors[:, k], color=colour, lw=0.7, alpha=0.5)
     axes[-1].plot(np.arange(len(errors)) + 1, np.nanmean(errors, axis=1), color="black", lw=2, label="mean")
-    axes[-1].set(title="class errors (%)", xlabel="epoch")
+    axes[-1].set(title="class errors (%)", xlabel=time)
     axes[-1].axvline(trajectory.start_epoch or 0, color="0.6", ls=":", label="search begins")
     axes[-1].legend(frameon=False)
     for ax in axes:

@@ -1,0 +1,156 @@
+"""The search by populations as a run: what it finds and leaves behind, how it resumes, and how it fails."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+from tests.train.test_search import write_long_tail
+from typer.testing import CliRunner
+
+from capri import InputError
+from capri.cli import commands
+from capri.policy import Policy
+from capri.train import population_search, search_runner
+from capri.train.search_config import resolve_search
+
+QUICK = {
+    "data.file": "tail.npz", "data.profile": "exponential", "data.imbalance": 20, "model.name": "linear",
+    "trainer.max_epochs": 4, "trainer.batch_size": 32, "trainer.accelerator": "cpu", "optimizer.lr": 0.05,
+    "search.folds": 2, "search.generations": 2, "search.population": 4,
+}  # fmt: skip
+
+
+@pytest.fixture
+def settings(tmp_path):
+    write_long_tail(tmp_path / "tail.npz")
+    return [f"{name}={value}" for name, value in {"data.root": tmp_path, **QUICK}.items()]
+
+
+def run_search(settings, out, *changes, resume=False):
+    config = resolve_search(preset="features", out=str(out), assignments=[*settings, *changes])
+    return search_runner.search(config, resume=resume)
+
+
+def test_search_retrain_evaluate(settings, tmp_path):
+    out = tmp_path / "run"
+    flags = ["--preset", "features", *(f"--set={s}" for s in settings)]
+    said = CliRunner().invoke(commands, ["search", *flags, "--out", str(out)])
+    assert said.exit_code == 0, said.output
+    assert "← chosen" in said.output
+    rows = list(csv.DictReader((out / "search" / "finalists.csv").read_text().splitlines()))
+    assert [row["loss"].split(",")[0].split(":")[0] for row in rows] == ["cross-entropy", "LA", "VS", "CAP"]
+    policy = Policy.load(out / "search" / "policy.json")
+    assert policy.side == "loss"
+    summary = json.loads((out / "search" / "summary.json").read_text())
+    assert summary["chosen"] in policy.reason
+    assert summary["value"] == min(float(row["value"]) for row in rows)
+    for name in ("alpha.png", "trajectory.npz", "config.toml"):
+        assert (out / "search" / name).exists()
+    assert json.loads((out / "retrain" / "summary.json").read_text())["config"]["loss"]["strategy"] == "policy"
+
+
+def test_what_the_evidence_chooses_is_what_is_returned(settings, tmp_path, monkeypatch):
+    """Where CAP is judged worse, the policy is the best named loss, and says so."""
+    real = population_search.Judge.errors
+
+    def worse(self, name, strategies, folds=None):
+        found = real(self, name, strategies, folds).copy()
+        if folds is not None:
+            found[-1] = 1.0
+        return found
+
+    monkeypatch.setattr(population_search.Judge, "errors", worse)
+    summary = run_search(settings, tmp_path / "run")
+    policy = Policy.load(tmp_path / "run" / "policy.json")
+    assert not summary["chosen"].startswith("CAP")
+    assert policy.weights == {}
+    assert policy.reason.startswith(summary["chosen"])
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.parametrize("stop", ["generation 1", "generation 2", "finalists, folds 1"])
+def test_resumed_is_bit_identical_and_judges_only_what_is_missing(settings, tmp_path, monkeypatch, stop):
+    whole = run_search(settings, tmp_path / "whole")
+    real, judged = population_search.Ledger.once, []
+
+    def breaks(self, name, judge):
+        if name == stop:
+            raise Interrupted
+        return real(self, name, judge)
+
+    monkeypatch.setattr(population_search.Ledger, "once", breaks)
+    with pytest.raises(Interrupted):
+        run_search(settings, tmp_path / "resumed")
+    monkeypatch.undo()
+
+    def noted(self, name, judge):
+        def tell():
+            judged.append(name)
+            return judge()
+
+        return real(self, name, tell)
+
+    monkeypatch.setattr(population_search.Ledger, "once", noted)
+    resumed = run_search(settings, tmp_path / "resumed", resume=True)
+    assert judged[0] == stop
+    assert resumed["finalists"] == whole["finalists"]
+    policies = [Policy.load(tmp_path / run / "policy.json") for run in ("whole", "resumed")]
+    np.testing.assert_array_equal(policies[0].strategy.l, policies[1].strategy.l)
+    np.testing.assert_array_equal(policies[0].strategy.delta, policies[1].strategy.delta)
+
+
+def test_a_damaged_checkpoint_and_another_search_are_refused(settings, tmp_path):
+    run_search(settings, tmp_path / "run")
+    with pytest.raises(InputError, match="holds a run already"):
+        run_search(settings, tmp_path / "run")
+    with pytest.raises(InputError, match=r"started with other settings: search\.objective"):
+        run_search(settings, tmp_path / "run", "search.objective=sdev", resume=True)
+    kept = tmp_path / "run" / "checkpoints" / "last.ckpt"
+    content = bytearray(kept.read_bytes())
+    content[len(content) // 2] ^= 1
+    kept.write_bytes(content)
+    with pytest.raises(InputError, match=r"last\.ckpt"):
+        run_search(settings, tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("objective", ["cvar:0.2", "sdev", "worst"])
+def test_any_objective_of_class_errors(settings, tmp_path, objective):
+    summary = run_search(settings, tmp_path / "run", f"search.objective={objective}")
+    assert summary["objective"].startswith(objective.partition(":")[0])
+    assert np.isfinite(summary["value"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ('search.attributes=["identity"]', "one free number per class"),
+        ('search.attributes=["norm"]', "names norm"),
+        ("trainer.mixup=0.2", "without mixup"),
+        ("search.folds=1", "search.folds is 1; it must be at least 2"),
+        ("search.population=2", "search.population is 2; it must be at least 4"),
+    ],
+)
+def test_what_cannot_be_is_said(settings, tmp_path, change, message):
+    with pytest.raises(InputError, match=message):
+        run_search(settings, tmp_path / "run", "search.method=population", change)
+
+
+def test_losses_that_are_not_finite_end_the_search(settings, tmp_path):
+    with pytest.raises((FloatingPointError, InputError), match="not finite"):
+        run_search(settings, tmp_path / "run", "optimizer.name=sgd", "optimizer.lr=1e30")
+
+
+def test_the_method_is_chosen_by_the_network(tmp_path):
+    heads = resolve_search(preset="features")
+    assert (heads.search.method, heads.search.delta_form, heads.search.scaling) == ("population", "exp", "ordered")
+    assert heads.data.val_fraction == 0
+    images = resolve_search(preset="cpu")
+    assert (images.search.method, images.search.delta_form, images.search.scaling) == ("one-step", "sigmoid", "whiten")
+    free = resolve_search(preset="features", assignments=['search.attributes=["identity"]'])
+    assert free.search.method == "one-step"
+    assert torch.get_num_threads() >= 1
