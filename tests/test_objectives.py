@@ -331,10 +331,32 @@ class TestNames:
         assert evaluate([0, 1, 1], [0, 0, 1], 2, [confusion_objective(rejected)]) == {"rejected": pytest.approx(2 / 3)}
         assert confusion_objective(rejected, "share of 0").name == "share of 0"
 
-    @pytest.mark.parametrize("costs", [[[0, 1]], [[0, np.nan], [1, 0]], [1, 2]])
-    def test_costs_are_a_finite_square(self, costs):
-        with pytest.raises(InputError, match="costs must be a finite square matrix"):
+    @pytest.mark.parametrize(
+        ("costs", "says"),
+        [
+            ([[0, 1]], r"costs must be a square matrix, .+; got shape \(1, 2\)"),
+            ([1, 2], r"costs must have shape \(n_classes, n_classes\); got shape \(2,\)"),
+            (np.zeros((0, 0)), "costs is empty"),
+            ([[0, np.nan], [1, 0]], r"costs\[0, 1\] is nan; 1 entries are NaN or infinite. Give finite numbers."),
+            ([[0, np.longdouble("1e4000")], [1, 0]], r"costs\[0, 1\] is inf"),
+            ([["0", "1"], ["1", "0"]], "costs must be real numbers; got"),
+            ([[0, "dear"], [1, 0]], "costs must be real numbers; got"),
+            ([[0, 1j], [1, 0]], "costs must be real numbers; got"),
+            (np.array([[0, {}], [1, 0]], dtype=object), "costs must be real numbers; got"),
+            ([[10**400, 1], [1, 0]], "costs must be real numbers; got"),
+            (np.zeros((2, 2), "M8[D]"), "costs must be real numbers; got"),
+            ({"cat": 1}, "costs must be real numbers; got"),
+        ],
+    )
+    def test_costs_are_a_finite_square(self, costs, says):
+        with pytest.raises(InputError, match=says):
             expected_cost(costs)
+
+    def test_costs_are_kept_as_they_were_given(self):
+        costs = np.array([[0.0, 1.0], [5.0, 0.0]])
+        objective = expected_cost(costs)
+        costs[:] = 0
+        assert evaluate([0, 0, 1, 1], [0, 0, 0, 1], 2, [objective]) == {"cost": 1.25}
 
     def test_costs_are_of_all_classes(self):
         with pytest.raises(InputError, match=r"costs is \(2, 2\) for 3 classes"):

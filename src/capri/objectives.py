@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError, as_array, short, shortest
+from capri._checks import InputError, check_matrix, short, shortest
 from capri.forms import (
     ROUNDING,
     ClassContext,
@@ -589,9 +589,9 @@ def expected_cost(costs: ArrayLike) -> Objective:
     >>> evaluate([0, 0, 1, 1], [0, 0, 0, 1], 2, [expected_cost([[0, 1], [5, 0]])])
     {'cost': 1.25}
     """
-    matrix = as_array(costs, "costs", "be a finite square matrix").astype(np.float64)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
-        raise InputError(f"costs must be a finite square matrix, one row per true class; got shape {matrix.shape}.")
+    matrix = check_matrix(costs, "costs", "n_classes", "n_classes").astype(np.float64)
+    if matrix.shape[0] != matrix.shape[1]:
+        raise InputError(f"costs must be a square matrix, one row per true class; got shape {matrix.shape}.")
     return Objective("cost", partial(_cost, matrix))
 
 
