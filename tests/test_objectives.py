@@ -4,6 +4,7 @@ import copy
 import math
 import pickle
 import statistics
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -363,6 +364,32 @@ class TestNames:
             evaluate([0, 1, 2], [0, 1, 2], 3, [expected_cost([[0, 1], [1, 0]])])
 
 
+class TestArithmetic:
+    """With what is neither a number nor an objective, it is Python that refuses."""
+
+    @pytest.mark.parametrize("factor", [None, "2", "a", 1j, [2]])
+    def test_a_factor_is_a_number(self, factor):
+        with pytest.raises(TypeError, match=r"unsupported operand type|can't multiply"):
+            factor * balanced()
+
+    @pytest.mark.parametrize("other", [None, "plain", 1, lambda errors: errors.max()])
+    def test_objectives_are_added_to_objectives(self, other):
+        with pytest.raises(TypeError, match="unsupported operand type"):
+            balanced() + other
+
+    @pytest.mark.parametrize("factor", [2, 2.0, np.float32(2), np.int64(2), np.array(2.0), Fraction(2)])
+    def test_numbers_of_any_kind_are_factors(self, factor):
+        assert (factor * balanced()).name == "2*balanced"
+
+    def test_a_number_beyond_any_float_is_no_factor(self):
+        with pytest.raises(InputError, match=r"times 1000.+\.\.\.: the factor must be a finite number"):
+            10**400 * balanced()
+
+    def test_nor_a_parameter(self):
+        with pytest.raises(InputError, match=r"cvar's a is 1000.+; it must be a number"):
+            value(cvar(10**400), [0.1, 0.2])
+
+
 class TestManyTerms:
     @pytest.fixture
     def built(self):
@@ -434,10 +461,18 @@ class TestNoNumber:
         finally:
             unregister_objective("torn")
 
-    @pytest.mark.parametrize("returned", [None, "a", [1.0, 2.0]])
+    @pytest.mark.parametrize(
+        "returned",
+        [None, "a", [1.0, 2.0], "0.5", b"0.5", bytearray(b"0.5"), np.str_("0.5"), np.array("0.5"), 1j, 10**400],
+    )
     def test_what_is_no_number_is_refused_with_the_name(self, returned):
         with pytest.raises(InputError, match=r"objective '<lambda>' returned .+; it must return a number"):
             evaluate([0, 0, 1, 1], [0, 1, 1, 1], 2, [lambda errors: returned])
+
+    @pytest.mark.parametrize("returned", ["0.5", [0.5, 0.5], None])
+    def test_nor_does_a_metric_return_anything_else(self, returned):
+        with pytest.raises(InputError, match=r"objective '<lambda>' returned .+; it must return a number"):
+            evaluate([0, 0, 1, 1], [0, 1, 1, 1], 2, [metrics.make_scorer(lambda truth, predicted: returned)])
 
     def test_what_the_function_itself_raises_is_not_hidden(self):
         with pytest.raises(ZeroDivisionError):
