@@ -1,10 +1,14 @@
 """Files that strangers made, or that a disk has damaged: one line and exit code 2, at once, never a traceback."""
 
+import fcntl
 import io
 import json
 import os
+import pickle
 import struct
 import sys
+import termios
+import threading
 import time
 import zipfile
 
@@ -207,6 +211,10 @@ class TestPlaces:
         assert refused("x.json: not JSON", "tune", files / "val.npz", "--class-counts", "x.json")
 
 
+def _waiting_in(pipe):
+    return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
+
+
 class TestStandardInput:
     @pytest.fixture
     def given(self, monkeypatch):
@@ -228,6 +236,40 @@ class TestStandardInput:
         assert piped.code == 0, piped
         assert json.loads(piped.out)["classes"] == json.loads(capri("evaluate", path, "--json").out)["classes"]
 
+    @pytest.fixture
+    def dripped(self, monkeypatch):
+        """A pipe that holds one byte at a time, for the first hundred."""
+        writers = []
+
+        def write(handle, content):
+            with os.fdopen(handle, "wb", buffering=0) as pipe:
+                for k in range(100):
+                    pipe.write(content[k : k + 1])
+                    patience = time.monotonic() + 10
+                    while _waiting_in(handle) and time.monotonic() < patience:
+                        time.sleep(0.0005)
+                pipe.write(content[100:])
+
+        def give(content):
+            read, handle = os.pipe()
+            monkeypatch.setattr(sys, "stdin", os.fdopen(read))
+            writers.append(threading.Thread(target=write, args=(handle, content), daemon=True))
+            writers[-1].start()
+
+        yield give
+        sys.stdin.close()
+        for writer in writers:
+            writer.join(10)
+
+    @pytest.mark.parametrize("name", ["val.csv", "val.npz", "scores.npy"])
+    def test_may_come_byte_by_byte(self, capri, files, dripped, name):
+        labels = ["--labels", files / "labels.npy"] if name == "scores.npy" else []
+        dripped((files / name).read_bytes())
+        piped = capri("evaluate", "-", "--json", *labels)
+        assert piped.code == 0, piped
+        whole = json.loads(capri("evaluate", files / name, "--json", *labels).out)
+        assert json.loads(piped.out)["classes"] == whole["classes"]
+
     def test_decides(self, capri, files, policy, given):
         given((files / "scores.npy").read_bytes())
         assert capri("apply", "-", policy).out == capri("apply", files / "scores.npy", policy).out
@@ -240,6 +282,25 @@ class TestStandardInput:
     def test_may_be_closed(self, refused, monkeypatch):
         monkeypatch.setattr(sys, "stdin", None)
         assert refused("standard input is closed", "tune", "-")
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            struct.pack("<Q", 32) + b'{"logits": {"dtype": "F64", "sh',
+            b"\x1f\x8b\x08 zipped",
+            "cat,dog".encode("utf-16"),
+        ],
+        ids=["safetensors", "gzip", "UTF-16"],
+    )
+    def test_of_another_format_is_told_which_it_may_have(self, refused, given, content):
+        given(content)
+        assert refused(
+            "standard input: is neither .npz, .npy, .parquet nor .csv in UTF-8, by its beginning", "tune", "-"
+        )
+
+    def test_is_no_pickle(self, refused, given):
+        given(pickle.dumps({"logits": [1, 2]}))
+        assert refused("standard input: holds pickled Python objects", "tune", "-")
 
     @pytest.mark.parametrize("content", [b"", b"\x00\xff\xfe", b"PK\x03\x04 and nothing"])
     def test_may_be_bad(self, refused, given, content):

@@ -11,7 +11,7 @@ import typer
 
 from capri._checks import InputError
 from capri.cli import display, options
-from capri.cli.tables import check_output, encode, is_table, open_archive, write_bytes
+from capri.cli.tables import Table, check_output, encode, opened, write_bytes
 from capri.policy import Policy
 
 KINDS = (".safetensors", ".npz")
@@ -47,9 +47,9 @@ def fold(
     from capri.posthoc.folding import fold as fold_layer
 
     check_output(output, KINDS, layer, policy)
-    if is_table(layer):
+    archive, rule = opened(layer), Policy.load(policy)
+    if isinstance(archive, Table):
         raise InputError(f"{layer}: holds columns, not a layer; use {' or '.join(KINDS)}.")
-    archive, rule = open_archive(layer), Policy.load(policy)
     if MARK in archive.notes or MARK in archive.names:
         raise already_folded(str(layer))
     for option, key in (("--weight-key", weight_key), ("--bias-key", bias_key)):

@@ -22,7 +22,7 @@ from capri._checks import InputError, Ints, check_counts, check_names, check_sco
 from capri.classes import Classes, as_labels
 from capri.cli.classes import COUNT_KEYS, NAME_KEYS, class_names, class_numbers
 from capri.cli.messages import harmless
-from capri.cli.tables import ONLY, Archive, is_table, open_archive, open_table
+from capri.cli.tables import ONLY, Archive, Table, opened
 
 SCORE_KEYS = tuple(prefix + key for prefix in ("", "val_") for key in ("scores", "logits", "proba", "probabilities"))
 LABEL_KEYS = ("label", "y", "labels", "y_true")
@@ -125,7 +125,8 @@ class _Parts(NamedTuple):
 
 def read_samples(source: Source) -> Samples:
     """Everything that the file and the options say, checked."""
-    parts = _from_table(source) if is_table(source.path) else _from_archive(source)
+    file = opened(source.path)
+    parts = _from_table(source, file) if isinstance(file, Table) else _from_archive(source, file)
     scores = check_scores(parts.scores, parts.origin)
     k = scores.shape[1]
     given = parts.labels if source.label_file is None else _labels_of(source.label_file, source.label_key)
@@ -155,8 +156,7 @@ def read_samples(source: Source) -> Samples:
 # Archives
 
 
-def _from_archive(source: Source) -> _Parts:
-    archive = open_archive(source.path)
+def _from_archive(source: Source, archive: Archive) -> _Parts:
     key = _scores_key(archive, source.path, source.scores_key)
     without = source.label_file is not None or _may_lack(source, archive.names)
     label_key = None if without else _label_key(archive, source.path, key, source.label_key)
@@ -223,8 +223,7 @@ def _existing(wanted: str, names: Sequence[str], path: object, option: str) -> s
 # Tables
 
 
-def _from_table(source: Source) -> _Parts:
-    table = open_table(source.path)
+def _from_table(source: Source, table: Table) -> _Parts:
     label = next((key for key in LABEL_KEYS if key in table.names), None)
     if source.label_key is not None and source.label_file is None and not _may_lack(source, table.names):
         label = _existing(source.label_key, table.names, source.path, "--label-key")
@@ -261,12 +260,11 @@ def _score_columns(source: Source, columns: Sequence[str]) -> dict[str, str]:
 
 def _labels_of(path: Path, key: str | None) -> Sequence[Any]:
     """Labels from a file of their own."""
-    if is_table(path):
-        table = open_table(path)
-        return table.texts(_only_labels(table.names, path, key))
-    archive = open_archive(path)
-    chosen = _only_labels(archive.names, path, key)
-    return _flat(archive.get(chosen), str(path) if chosen == ONLY else f"{path}: {chosen}")
+    file = opened(path)
+    chosen = _only_labels(file.names, path, key)
+    if isinstance(file, Table):
+        return file.texts(chosen)
+    return _flat(file.get(chosen), str(path) if chosen == ONLY else f"{path}: {chosen}")
 
 
 def _only_labels(names: Sequence[str], path: Path, key: str | None) -> str:
