@@ -215,6 +215,12 @@ def _waiting_in(pipe):
     return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
 
 
+def npz_bytes(**arrays):
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
 class TestStandardInput:
     @pytest.fixture
     def given(self, monkeypatch):
@@ -273,6 +279,63 @@ class TestStandardInput:
     def test_decides(self, capri, files, policy, given):
         given((files / "scores.npy").read_bytes())
         assert capri("apply", "-", policy).out == capri("apply", files / "scores.npy", policy).out
+
+    @pytest.mark.parametrize(
+        ("places", "arguments"),
+        [
+            ("SCORES and --unlabelled", ["tune", "-", "--unlabelled", "-"]),
+            ("SCORES and --labels", ["tune", "-", "--labels", "-"]),
+            ("SCORES and --class-attributes", ["tune", "-", "--class-attributes", "-"]),
+            ("SCORES, --labels and --unlabelled", ["tune", "-", "--labels", "-", "--unlabelled", "-"]),
+            ("SCORES and --labels", ["evaluate", "-", "--labels", "-"]),
+            ("SCORES and --policy", ["evaluate", "-", "--policy", "-"]),
+            ("SCORES and --labels", ["compare", "-", "--labels", "-"]),
+            ("SCORES and POLICY", ["apply", "-", "-"]),
+            ("LAYER and POLICY", ["fold", "-", "-", "-o", "folded.npz"]),
+        ],
+    )
+    def test_is_there_once(self, refused, files, given, places, arguments):
+        given((files / "val.npz").read_bytes())
+        assert refused(f"- is given for {places}; standard input can be read once", *arguments)
+        assert sys.stdin.buffer.tell() == 0  # before anything is read
+
+    @pytest.mark.parametrize(
+        "arguments", [["apply", "val.npz", "-"], ["evaluate", "val.npz", "--policy", "-"], ["fold", "val.npz", "-"]]
+    )
+    def test_is_no_policy(self, refused, files, given, policy, arguments):
+        given(policy.read_bytes())
+        command, scores, *rest = arguments
+        output = ["-o", "folded.npz"] if command == "fold" else []
+        assert refused(
+            "a policy is not read from standard input; give its file", command, files / scores, *rest, *output
+        )
+
+    @pytest.mark.parametrize(("name", "title"), [("val.csv", "standard input"), ("val.npz", "standard input: logits")])
+    @pytest.mark.parametrize("command", ["tune", "evaluate", "compare"])
+    def test_has_a_name(self, capri, files, given, command, name, title):
+        more = {
+            "tune": ["--method", "la", "--class-counts", "9,3,1"],
+            "compare": ["--methods", "unadjusted,la1", "--splits", "1"],
+        }
+        given((files / name).read_bytes())
+        assert capri(command, "-", *more.get(command, [])).out.startswith(f"{title} · 90 samples · 3 classes")
+
+    @pytest.mark.parametrize(
+        ("content", "message", "arguments"),
+        [
+            ("logits", "standard input: holds no scores under scores (it holds x)", ["tune", "-"]),
+            ("logits", "standard input: --scores-key is 'z', which is not in", ["tune", "-", "--scores-key", "z"]),
+            ("csv", "standard input: no column begins with 'z'", ["tune", "-", "--scores-key", "z"]),
+            ("csv", "standard input: holds 'cat, dog'", ["tune", "scores.npy", "--labels", "-"]),
+            ("csv", "standard input: 1 rows for 3 classes", ["tune", "val.npz", "--class-attributes", "-"]),
+            ("csv", "standard input: holds columns, not a layer", ["fold", "-", "policy.json", "-o", "folded.npz"]),
+        ],
+    )
+    def test_has_a_name_in_messages(self, refused, files, policy, given, content, message, arguments):
+        contents = {"csv": b"cat,dog\n1,2\n", "logits": npz_bytes(x=np.zeros((2, 3)))}
+        given(contents[content])
+        inside = [files / a if a in ("scores.npy", "val.npz", "policy.json") else a for a in arguments]
+        assert refused(message, *inside)
 
     def test_may_never_end(self, refused, given, monkeypatch):
         monkeypatch.setattr("capri.cli.tables.MOST", 100)

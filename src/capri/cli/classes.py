@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from capri._checks import InputError, check_vector, short
 from capri._files import read_text
 from capri.classes import Classes
-from capri.cli.tables import ARCHIVES, TABLES, Archive, Table, opened
+from capri.cli.tables import ARCHIVES, TABLES, Archive, Table, opened, title
 from capri.evidence import CLASS
 
 NAME_KEYS = ("class_names", "classes")
@@ -59,16 +59,16 @@ def class_context(weights: str | None, groups: str | None, classes: Classes) -> 
 
 def class_table(path: Path, classes: Classes) -> dict[str, NDArray[np.float64]]:
     """Columns of numbers by name, one row per class, in the order of the score columns."""
-    file = opened(path)
+    file, where = opened(path), title(path)
     if not isinstance(file, Table):
         columns = {key: file.get(key) for key in file.names if key not in NAME_KEYS}
-        return {key: check_vector(column, f"{path}: {key}", len(classes)) for key, column in columns.items()}
+        return {key: check_vector(column, f"{where}: {key}", len(classes)) for key, column in columns.items()}
     keys = [key for key in file.names if key != CLASS_COLUMN]
     values = file.numbers(keys)
     if CLASS_COLUMN in file.names:
-        values = values[classes.positions(file.texts(CLASS_COLUMN), str(path))]
+        values = values[classes.positions(file.texts(CLASS_COLUMN), where)]
     if len(values) != len(classes):
-        raise InputError(f"{path}: {len(values)} rows for {len(classes)} classes; give one row per class.")
+        raise InputError(f"{where}: {len(values)} rows for {len(classes)} classes; give one row per class.")
     return {key: values[:, j] for j, key in enumerate(keys)}
 
 

@@ -73,6 +73,14 @@ def title(path: Path) -> str:
     return "standard input" if path == STDIN else str(path)
 
 
+def check_stdin(places: Mapping[str, Path | None]) -> None:
+    """Refuse standard input in several places, before the first takes what the others wait for."""
+    given = [place for place, path in places.items() if path == STDIN]
+    if len(given) > 1:
+        listed = f"{', '.join(given[:-1])} and {given[-1]}"
+        raise InputError(f"- is given for {listed}; standard input can be read once, so save the rest as files.")
+
+
 class _File:
     """A regular file, or standard input, which is kept because readers look twice."""
 
