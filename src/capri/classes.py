@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from numbers import Number
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from capri._checks import InputError, Ints, as_array, short
+from capri._lazy import once
 
 Label = Any  # a number, text or truth value
 
@@ -92,7 +92,7 @@ class Classes:
         """The labels as text."""
         return tuple(str(label) for label in self.labels.tolist())
 
-    @cached_property
+    @once
     def _are_positions(self) -> bool:
         return bool(self.labels.dtype.kind in "iu" and np.array_equal(self.labels, np.arange(len(self))))
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capri._checks import InputError, Ints, check_counts, check_names, check_scores, check_vector, short
+from capri._lazy import once
 from capri.classes import Classes, as_labels
 from capri.cli.classes import COUNT_KEYS, NAME_KEYS, class_names, class_numbers
 from capri.cli.messages import harmless
@@ -79,7 +79,7 @@ class Samples:
             )
         return self.labels
 
-    @cached_property
+    @once
     def indices(self) -> Ints:
         """The labels as positions of columns."""
         return self.classes.encode(self.require_labels(), "labels")
