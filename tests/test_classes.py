@@ -139,9 +139,9 @@ class TestAlign:
         assert list(Classes.of([2, 0, 1]).align(pd.Series([7, 6, 5]), "class_counts")) == [5, 7, 6]
 
     def test_missing_and_unknown_classes_are_named(self):
-        with pytest.raises(InputError, match="class_counts has no entry for class 'lynx'"):
+        with pytest.raises(InputError, match="class 'lynx' has no entry in class_counts; there are"):
             self.classes.align({"cat": 1, "dog": 2}, "class_counts")
-        with pytest.raises(InputError, match="class_counts names 'cow', which is none of the 3 classes"):
+        with pytest.raises(InputError, match="'cow' in class_counts is none of the 3 classes"):
             self.classes.align({"cat": 1, "dog": 2, "lynx": 3, "cow": 4}, "class_counts")
 
     def test_columns_of_scores_go_by_name(self, rng):
@@ -151,9 +151,9 @@ class TestAlign:
         np.testing.assert_array_equal(self.classes.arrange(pd.DataFrame(scores)), scores)
         own = pd.DataFrame(scores, columns=list("xyz"))
         np.testing.assert_array_equal(self.classes.arrange(own, strict=False), scores)
-        with pytest.raises(InputError, match="the columns of scores has no entry for class 'cat'; its labels are"):
+        with pytest.raises(InputError, match="class 'cat' has no entry in the columns of scores; there are"):
             self.classes.arrange(own)
-        with pytest.raises(InputError, match="the columns of scores has no entry for class 'dog'"):
+        with pytest.raises(InputError, match="class 'dog' has no entry in the columns of scores"):
             self.classes.arrange(frame.rename(columns={"dog": "wolf"}))
 
 

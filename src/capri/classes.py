@@ -135,10 +135,10 @@ class Classes:
         found = _match(self.labels.tolist(), keys)
         missing = [label for label, k in zip(self.labels.tolist(), found, strict=True) if k is None]
         if missing:
-            raise InputError(f"{name} has no entry for class {missing[0]!r}; its labels are {short(list(keys))}.")
+            raise InputError(f"class {missing[0]!r} has no entry in {name}; there are {short(list(keys))}.")
         if len(keys) != len(self):
             extra = next(key for k, key in enumerate(keys) if k not in found)
-            raise InputError(f"{name} names {extra!r}, which is none of the {len(self)} classes; give one per class.")
+            raise InputError(f"{extra!r} in {name} is none of the {len(self)} classes; give one per class.")
         return [k for k in found if k is not None]
 
     def named_by(self, keys: Sequence[Label]) -> bool:
