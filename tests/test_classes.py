@@ -98,6 +98,14 @@ class TestEncode:
         assert classes.labels.tolist() == labels
         assert classes.encode(container(labels[::-1])).tolist() == [2, 1, 0]
 
+    @pytest.mark.parametrize("labels", [[True, 0, 2], [2, "a", False], [np.True_, 1.0, 0]])
+    def test_truth_values_are_numbers_to_python_and_that_is_said(self, labels):
+        with pytest.raises(
+            InputError, match=r"y mixes .*, such as .*(True|False).*, and True is 1 and False is 0"
+        ) as e:
+            Classes.found(labels, 3)
+        assert "no order" not in str(e.value)
+
     def test_labels_that_are_equal_are_one(self):
         with pytest.raises(InputError, match="classes holds the label True twice"):
             Classes.of([True, 1])

@@ -195,21 +195,26 @@ def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
 
 
 def check_one_kind(labels: NDArray[Any], name: str) -> None:
-    """Refuse numbers among text, which have no order to go by."""
+    """Refuse numbers among text, which have no order to go by, and among truth values, which are numbers to Python."""
     kinds = {_kind(label): label for label in labels.tolist()} if labels.dtype == object else {}
     if len(kinds) > 1:
-        one, other = list(kinds.values())[:2]
+        equal = {_TRUTH, _NUMBERS} <= kinds.keys()
+        one, other = (kinds[_TRUTH], kinds[_NUMBERS]) if equal else list(kinds.values())[:2]
+        why = "and True is 1 and False is 0" if equal else "which have no order"
         raise InputError(
-            f"{name} mixes {' and '.join(kinds)}, such as {short(one)} and {short(other)}, which have no order; give "
-            "{argument} with the label of each column, or labels of one kind.",
+            f"{name} mixes {' and '.join(kinds)}, such as {short(one)} and {short(other)}, {why}; give {{argument}} "
+            "with the label of each column, or labels of one kind.",
             argument="classes",
         )
 
 
+_TRUTH, _NUMBERS = "truth values", "numbers"
+
+
 def _kind(label: Any) -> str:
     if isinstance(label, bool | np.bool_):
-        return "truth values"
-    return "numbers" if isinstance(label, Number) else "text" if isinstance(label, str) else type(label).__name__
+        return _TRUTH
+    return _NUMBERS if isinstance(label, Number) else "text" if isinstance(label, str) else type(label).__name__
 
 
 def _is_missing(label: Any) -> bool:
