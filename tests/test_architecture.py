@@ -39,6 +39,11 @@ def test_a_part_imports_only_what_stands_above_it(part):
         assert imported_parts(module.read_text(encoding="utf-8")) <= set(above), module
 
 
+def test_arrays_in_files_have_one_reader():
+    reading = [path.name for path in PACKAGE.rglob("*.py") if re.search(r"np\.load\(", path.read_text())]
+    assert reading == []  # but by `_arrays`
+
+
 WALK = """
 import sys
 import numpy as np

@@ -98,6 +98,14 @@ class TestEncode:
         assert classes.labels.tolist() == labels
         assert classes.encode(container(labels[::-1])).tolist() == [2, 1, 0]
 
+    @pytest.mark.parametrize("labels", [[True, 0, 2], [2, "a", False], [np.True_, 1.0, 0]])
+    def test_truth_values_are_numbers_to_python_and_that_is_said(self, labels):
+        with pytest.raises(
+            InputError, match=r"y mixes .*, such as .*(True|False).*, and True is 1 and False is 0"
+        ) as e:
+            Classes.found(labels, 3)
+        assert "no order" not in str(e.value)
+
     def test_labels_that_are_equal_are_one(self):
         with pytest.raises(InputError, match="classes holds the label True twice"):
             Classes.of([True, 1])
@@ -139,9 +147,9 @@ class TestAlign:
         assert list(Classes.of([2, 0, 1]).align(pd.Series([7, 6, 5]), "class_counts")) == [5, 7, 6]
 
     def test_missing_and_unknown_classes_are_named(self):
-        with pytest.raises(InputError, match="class_counts has no entry for class 'lynx'"):
+        with pytest.raises(InputError, match="class 'lynx' has no entry in class_counts; there are"):
             self.classes.align({"cat": 1, "dog": 2}, "class_counts")
-        with pytest.raises(InputError, match="class_counts names 'cow', which is none of the 3 classes"):
+        with pytest.raises(InputError, match="'cow' in class_counts is none of the 3 classes"):
             self.classes.align({"cat": 1, "dog": 2, "lynx": 3, "cow": 4}, "class_counts")
 
     def test_columns_of_scores_go_by_name(self, rng):
@@ -151,9 +159,9 @@ class TestAlign:
         np.testing.assert_array_equal(self.classes.arrange(pd.DataFrame(scores)), scores)
         own = pd.DataFrame(scores, columns=list("xyz"))
         np.testing.assert_array_equal(self.classes.arrange(own, strict=False), scores)
-        with pytest.raises(InputError, match="the columns of scores has no entry for class 'cat'; its labels are"):
+        with pytest.raises(InputError, match="class 'cat' has no entry in the columns of scores; there are"):
             self.classes.arrange(own)
-        with pytest.raises(InputError, match="the columns of scores has no entry for class 'dog'"):
+        with pytest.raises(InputError, match="class 'dog' has no entry in the columns of scores"):
             self.classes.arrange(frame.rename(columns={"dog": "wolf"}))
 
 

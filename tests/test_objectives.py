@@ -4,6 +4,7 @@ import copy
 import math
 import pickle
 import statistics
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -331,14 +332,62 @@ class TestNames:
         assert evaluate([0, 1, 1], [0, 0, 1], 2, [confusion_objective(rejected)]) == {"rejected": pytest.approx(2 / 3)}
         assert confusion_objective(rejected, "share of 0").name == "share of 0"
 
-    @pytest.mark.parametrize("costs", [[[0, 1]], [[0, np.nan], [1, 0]], [1, 2]])
-    def test_costs_are_a_finite_square(self, costs):
-        with pytest.raises(InputError, match="costs must be a finite square matrix"):
+    @pytest.mark.parametrize(
+        ("costs", "says"),
+        [
+            ([[0, 1]], r"costs must be a square matrix, .+; got shape \(1, 2\)"),
+            ([1, 2], r"costs must have shape \(n_classes, n_classes\); got shape \(2,\)"),
+            (np.zeros((0, 0)), "costs is empty"),
+            ([[0, np.nan], [1, 0]], r"costs\[0, 1\] is nan; 1 entries are NaN or infinite. Give finite numbers."),
+            ([[0, np.longdouble("1e4000")], [1, 0]], r"costs\[0, 1\] is inf"),
+            ([["0", "1"], ["1", "0"]], "costs must be real numbers; got"),
+            ([[0, "dear"], [1, 0]], "costs must be real numbers; got"),
+            ([[0, 1j], [1, 0]], "costs must be real numbers; got"),
+            (np.array([[0, {}], [1, 0]], dtype=object), "costs must be real numbers; got"),
+            ([[10**400, 1], [1, 0]], "costs must be real numbers; got"),
+            (np.zeros((2, 2), "M8[D]"), "costs must be real numbers; got"),
+            ({"cat": 1}, "costs must be real numbers; got"),
+        ],
+    )
+    def test_costs_are_a_finite_square(self, costs, says):
+        with pytest.raises(InputError, match=says):
             expected_cost(costs)
+
+    def test_costs_are_kept_as_they_were_given(self):
+        costs = np.array([[0.0, 1.0], [5.0, 0.0]])
+        objective = expected_cost(costs)
+        costs[:] = 0
+        assert evaluate([0, 0, 1, 1], [0, 0, 0, 1], 2, [objective]) == {"cost": 1.25}
 
     def test_costs_are_of_all_classes(self):
         with pytest.raises(InputError, match=r"costs is \(2, 2\) for 3 classes"):
             evaluate([0, 1, 2], [0, 1, 2], 3, [expected_cost([[0, 1], [1, 0]])])
+
+
+class TestArithmetic:
+    """With what is neither a number nor an objective, it is Python that refuses."""
+
+    @pytest.mark.parametrize("factor", [None, "2", "a", 1j, [2]])
+    def test_a_factor_is_a_number(self, factor):
+        with pytest.raises(TypeError, match=r"unsupported operand type|can't multiply"):
+            factor * balanced()
+
+    @pytest.mark.parametrize("other", [None, "plain", 1, lambda errors: errors.max()])
+    def test_objectives_are_added_to_objectives(self, other):
+        with pytest.raises(TypeError, match="unsupported operand type"):
+            balanced() + other
+
+    @pytest.mark.parametrize("factor", [2, 2.0, np.float32(2), np.int64(2), np.array(2.0), Fraction(2)])
+    def test_numbers_of_any_kind_are_factors(self, factor):
+        assert (factor * balanced()).name == "2*balanced"
+
+    def test_a_number_beyond_any_float_is_no_factor(self):
+        with pytest.raises(InputError, match=r"times 1000.+\.\.\.: the factor must be a finite number"):
+            10**400 * balanced()
+
+    def test_nor_a_parameter(self):
+        with pytest.raises(InputError, match=r"cvar's a is 1000.+; it must be a number"):
+            value(cvar(10**400), [0.1, 0.2])
 
 
 class TestManyTerms:
@@ -412,10 +461,18 @@ class TestNoNumber:
         finally:
             unregister_objective("torn")
 
-    @pytest.mark.parametrize("returned", [None, "a", [1.0, 2.0]])
+    @pytest.mark.parametrize(
+        "returned",
+        [None, "a", [1.0, 2.0], "0.5", b"0.5", bytearray(b"0.5"), np.str_("0.5"), np.array("0.5"), 1j, 10**400],
+    )
     def test_what_is_no_number_is_refused_with_the_name(self, returned):
         with pytest.raises(InputError, match=r"objective '<lambda>' returned .+; it must return a number"):
             evaluate([0, 0, 1, 1], [0, 1, 1, 1], 2, [lambda errors: returned])
+
+    @pytest.mark.parametrize("returned", ["0.5", [0.5, 0.5], None])
+    def test_nor_does_a_metric_return_anything_else(self, returned):
+        with pytest.raises(InputError, match=r"objective '<lambda>' returned .+; it must return a number"):
+            evaluate([0, 0, 1, 1], [0, 1, 1, 1], 2, [metrics.make_scorer(lambda truth, predicted: returned)])
 
     def test_what_the_function_itself_raises_is_not_hidden(self):
         with pytest.raises(ZeroDivisionError):

@@ -144,7 +144,7 @@ class TestMistakes:
             ([1, 2], "target_shares has 2 entries for 3 classes"),
             ([1, -2, 1], "target_shares"),
             ([1, np.nan, 1], "target_shares"),
-            ({0: 1, 1: 2}, "target_shares has no entry for class"),
+            ({0: 1, 1: 2}, "class 2 has no entry in target_shares; there are"),
         ],
     )
     def test_are_named(self, data, wanted, message):

@@ -88,17 +88,7 @@ class Npz:
             raise ValueError(f"it holds {twice!r} twice")
 
     def get(self, name: str) -> NDArray[Any]:
-        """One of them; what it would take is checked first.
-
-        Parameters
-        ----------
-        name : str
-            One of `names`.
-
-        Returns
-        -------
-        ndarray
-        """
+        """The array of one of the `names`; what it would take is checked first."""
         member = self._zip.getinfo(f"{name}.npy")
         check_unpacked(name, member.file_size, self._size)
         with self._zip.open(member) as stream:

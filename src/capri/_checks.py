@@ -107,8 +107,9 @@ def check_matrix(values: ArrayLike, name: str, rows: str, columns: str) -> Float
     try:
         if np.iscomplexobj(array):
             raise TypeError("Complex data not supported")
-        if not np.issubdtype(array.dtype, np.floating):
-            array = array.astype(np.float64, casting="unsafe" if array.dtype == object else "same_kind")
+        if not np.issubdtype(array.dtype, np.floating) or array.dtype.itemsize > 8:
+            with np.errstate(over="ignore"):  # infinity is refused below
+                array = array.astype(np.float64, casting="unsafe" if array.dtype == object else "same_kind")
     except (TypeError, ValueError, OverflowError) as error:
         raise InputTypeError(f"{name} must be real numbers; got {short(values)} ({error}).") from None
     if array.ndim != 2:
@@ -123,10 +124,8 @@ def check_matrix(values: ArrayLike, name: str, rows: str, columns: str) -> Float
         suspicious = not np.isfinite(array.sum(dtype=np.float64))
     if suspicious and (bad := np.argwhere(~np.isfinite(array))).size:
         i, k = bad[0]
-        raise InputError(
-            f"{name}[{i}, {k}] is {array[i, k]}; {len(bad)} entries are NaN or infinite. "
-            "Remove these rows or clip the values."
-        )
+        remedy = "Remove these rows or clip the values." if rows == "n_samples" else "Give finite numbers."
+        raise InputError(f"{name}[{i}, {k}] is {array[i, k]}; {len(bad)} entries are NaN or infinite. {remedy}")
     return array
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from numbers import Number
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from capri._checks import InputError, Ints, as_array, short
+from capri._lazy import once
 
 Label = Any  # a number, text or truth value
 
@@ -92,7 +92,7 @@ class Classes:
         """The labels as text."""
         return tuple(str(label) for label in self.labels.tolist())
 
-    @cached_property
+    @once
     def _are_positions(self) -> bool:
         return bool(self.labels.dtype.kind in "iu" and np.array_equal(self.labels, np.arange(len(self))))
 
@@ -135,10 +135,10 @@ class Classes:
         found = _match(self.labels.tolist(), keys)
         missing = [label for label, k in zip(self.labels.tolist(), found, strict=True) if k is None]
         if missing:
-            raise InputError(f"{name} has no entry for class {missing[0]!r}; its labels are {short(list(keys))}.")
+            raise InputError(f"class {missing[0]!r} has no entry in {name}; there are {short(list(keys))}.")
         if len(keys) != len(self):
             extra = next(key for k, key in enumerate(keys) if k not in found)
-            raise InputError(f"{name} names {extra!r}, which is none of the {len(self)} classes; give one per class.")
+            raise InputError(f"{extra!r} in {name} is none of the {len(self)} classes; give one per class.")
         return [k for k in found if k is not None]
 
     def named_by(self, keys: Sequence[Label]) -> bool:
@@ -195,21 +195,26 @@ def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
 
 
 def check_one_kind(labels: NDArray[Any], name: str) -> None:
-    """Refuse numbers among text, which have no order to go by."""
+    """Refuse numbers among text, which have no order to go by, and among truth values, which are numbers to Python."""
     kinds = {_kind(label): label for label in labels.tolist()} if labels.dtype == object else {}
     if len(kinds) > 1:
-        one, other = list(kinds.values())[:2]
+        equal = {_TRUTH, _NUMBERS} <= kinds.keys()
+        one, other = (kinds[_TRUTH], kinds[_NUMBERS]) if equal else list(kinds.values())[:2]
+        why = "and True is 1 and False is 0" if equal else "which have no order"
         raise InputError(
-            f"{name} mixes {' and '.join(kinds)}, such as {short(one)} and {short(other)}, which have no order; give "
-            "{argument} with the label of each column, or labels of one kind.",
+            f"{name} mixes {' and '.join(kinds)}, such as {short(one)} and {short(other)}, {why}; give {{argument}} "
+            "with the label of each column, or labels of one kind.",
             argument="classes",
         )
 
 
+_TRUTH, _NUMBERS = "truth values", "numbers"
+
+
 def _kind(label: Any) -> str:
     if isinstance(label, bool | np.bool_):
-        return "truth values"
-    return "numbers" if isinstance(label, Number) else "text" if isinstance(label, str) else type(label).__name__
+        return _TRUTH
+    return _NUMBERS if isinstance(label, Number) else "text" if isinstance(label, str) else type(label).__name__
 
 
 def _is_missing(label: Any) -> bool:

@@ -185,9 +185,12 @@ class _IncompatibleForms(Exception):
     """Two forms rank different groups: their sum is not a form."""
 
 
-def _number(value: Any, name: str) -> float:
+def returned(value: Any, name: str) -> float:
     """What a function of the user's returned, which a search can only compare if it is a number."""
+    value = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
     try:
+        if isinstance(value, str | bytes | bytearray):  # float would read "0.5"
+            raise TypeError
         number = float(value)
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"objective {name!r} returned {short(value)}; it must return a number.") from None
@@ -208,7 +211,7 @@ class ErrorFunction:
 
     def __call__(self, errors: Vector) -> float:
         """The objective itself."""
-        return _number(self.function(errors), self.name)
+        return returned(self.function(errors), self.name)
 
     def smooth(self, errors: Vector, step: float = 1e-5) -> tuple[float, Vector]:
         """Value and central-difference gradient, of errors between 0 and 1: a root may have no value beyond."""
@@ -336,7 +339,7 @@ class ConfusionFunction:
 
     def __call__(self, confusion: NDArray[np.float64]) -> float:
         """The objective itself."""
-        return _number(self.function(confusion), self.name)
+        return returned(self.function(confusion), self.name)
 
 
 ErrorEvaluator: TypeAlias = Form | ErrorFunction

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capri._checks import InputError
-from capri.forms import ClassContext, ConfusionFunction
+from capri.forms import ClassContext, ConfusionFunction, returned
 
 GREATER, SMALLER = ("_score", "_corrcoef"), ("_loss", "_error")  # how names of metrics end, and what is better
 _WHOLE = re.compile(r"-?\d+")
@@ -72,9 +72,10 @@ class Metric:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a search goes through many confusions, ill-defined ones among them
-                return float(self.function(truth[here], predictions[here], **weights, **self.settings))
+                found = self.function(truth[here], predictions[here], **weights, **self.settings)
         except (ValueError, TypeError) as error:
             raise InputError(f"{self.name} cannot be computed of these classes: {error}") from None
+        return returned(found, self.name)
 
     def _counts(self, weight: NDArray[np.float64]) -> NDArray[np.int64]:
         counts = np.rint(weight)

@@ -15,12 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial, reduce
+from numbers import Real
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError, as_array, short, shortest
+from capri._checks import InputError, check_matrix, short, shortest
 from capri.forms import (
     ROUNDING,
     ClassContext,
@@ -81,13 +82,21 @@ class Objective:
         return evaluator if settled else self.build(present)
 
     def __add__(self, other: Objective) -> Objective:
+        if not isinstance(other, Objective):
+            return NotImplemented
         return Objective(f"{self.name}+{other.name}", _Sum(_few_enough(self._terms + other._terms)))
 
-    def __rmul__(self, factor: float) -> Objective:
-        terms = tuple((float(factor) * share, term) for share, term in self._terms)
+    def __rmul__(self, factor: float | Real) -> Objective:
+        if not isinstance(factor, Real):
+            return NotImplemented
+        try:
+            number = float(factor)
+        except OverflowError:
+            number = math.inf
+        terms = tuple((number * share, term) for share, term in self._terms)
         if not all(math.isfinite(share) for share, _ in terms):
-            raise InputError(f"objective {self.name!r} times {factor}: the factor must be a finite number.")
-        name = "+".join(f"{shortest(factor)}*{term}" for term in _PLUS.split(self.name))
+            raise InputError(f"objective {self.name!r} times {short(factor)}: the factor must be a finite number.")
+        name = "+".join(f"{shortest(number)}*{term}" for term in _PLUS.split(self.name))
         return Objective(name, _Sum(terms))
 
     def __str__(self) -> str:
@@ -364,8 +373,8 @@ def tail_size(n_classes: int, a: float) -> int:
 def _number(value: Any, name: str, low: float, high: float, *, open_low: bool = False) -> float:
     try:
         number = float(value)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} is {value!r}; it must be a number.") from None
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{name} is {short(value)}; it must be a number.") from None
     if not (low < number <= high if open_low else low <= number <= high):
         bracket = "(" if open_low else "["
         raise InputError(f"{name} is {number:g}; it must lie in {bracket}{low:g}, {high:g}].")
@@ -589,9 +598,9 @@ def expected_cost(costs: ArrayLike) -> Objective:
     >>> evaluate([0, 0, 1, 1], [0, 0, 0, 1], 2, [expected_cost([[0, 1], [5, 0]])])
     {'cost': 1.25}
     """
-    matrix = as_array(costs, "costs", "be a finite square matrix").astype(np.float64)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
-        raise InputError(f"costs must be a finite square matrix, one row per true class; got shape {matrix.shape}.")
+    matrix = check_matrix(costs, "costs", "n_classes", "n_classes").astype(np.float64)
+    if matrix.shape[0] != matrix.shape[1]:
+        raise InputError(f"costs must be a square matrix, one row per true class; got shape {matrix.shape}.")
     return Objective("cost", partial(_cost, matrix))
 
 

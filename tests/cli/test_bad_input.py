@@ -161,14 +161,14 @@ TUNE = [
     (["val.npz", "--class-names", "names.txt"], "names.txt: no such file; check the path."),
     (
         ["val.npz", "--weights", "weights.csv"],
-        "weights.csv has no entry for class 'lynx'; its labels are",
+        "weights.csv; there are ['cat', 'dog'].",
     ),
     (["val.npz", "--weights", "parts.npz"], "for --weights name one of them weights or weight."),
     (["val.npz", "--weights", "1,2,-3"], "weights[2] is -3.0; each entry must be at least 0"),
     (["val.npz", "--groups", "a,b"], "groups has shape (2,) for 3 classes; give one label per class."),
     (
         ["val.npz", "--class-attributes", "weights.csv"],
-        "weights.csv has no entry for class 'lynx'; its labels are",
+        "weights.csv; there are ['cat', 'dog'].",
     ),
     (
         ["val.npz", "--attributes", "size"],

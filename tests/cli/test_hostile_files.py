@@ -1,10 +1,14 @@
 """Files that strangers made, or that a disk has damaged: one line and exit code 2, at once, never a traceback."""
 
+import fcntl
 import io
 import json
 import os
+import pickle
 import struct
 import sys
+import termios
+import threading
 import time
 import zipfile
 
@@ -207,6 +211,16 @@ class TestPlaces:
         assert refused("x.json: not JSON", "tune", files / "val.npz", "--class-counts", "x.json")
 
 
+def _waiting_in(pipe):
+    return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
+
+
+def npz_bytes(**arrays):
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
 class TestStandardInput:
     @pytest.fixture
     def given(self, monkeypatch):
@@ -228,9 +242,100 @@ class TestStandardInput:
         assert piped.code == 0, piped
         assert json.loads(piped.out)["classes"] == json.loads(capri("evaluate", path, "--json").out)["classes"]
 
+    @pytest.fixture
+    def dripped(self, monkeypatch):
+        """A pipe that holds one byte at a time, for the first hundred."""
+        writers = []
+
+        def write(handle, content):
+            with os.fdopen(handle, "wb", buffering=0) as pipe:
+                for k in range(100):
+                    pipe.write(content[k : k + 1])
+                    patience = time.monotonic() + 10
+                    while _waiting_in(handle) and time.monotonic() < patience:
+                        time.sleep(0.0005)
+                pipe.write(content[100:])
+
+        def give(content):
+            read, handle = os.pipe()
+            monkeypatch.setattr(sys, "stdin", os.fdopen(read))
+            writers.append(threading.Thread(target=write, args=(handle, content), daemon=True))
+            writers[-1].start()
+
+        yield give
+        sys.stdin.close()
+        for writer in writers:
+            writer.join(10)
+
+    @pytest.mark.parametrize("name", ["val.csv", "val.npz", "scores.npy"])
+    def test_may_come_byte_by_byte(self, capri, files, dripped, name):
+        labels = ["--labels", files / "labels.npy"] if name == "scores.npy" else []
+        dripped((files / name).read_bytes())
+        piped = capri("evaluate", "-", "--json", *labels)
+        assert piped.code == 0, piped
+        whole = json.loads(capri("evaluate", files / name, "--json", *labels).out)
+        assert json.loads(piped.out)["classes"] == whole["classes"]
+
     def test_decides(self, capri, files, policy, given):
         given((files / "scores.npy").read_bytes())
         assert capri("apply", "-", policy).out == capri("apply", files / "scores.npy", policy).out
+
+    @pytest.mark.parametrize(
+        ("places", "arguments"),
+        [
+            ("SCORES and --unlabelled", ["tune", "-", "--unlabelled", "-"]),
+            ("SCORES and --labels", ["tune", "-", "--labels", "-"]),
+            ("SCORES and --class-attributes", ["tune", "-", "--class-attributes", "-"]),
+            ("SCORES, --labels and --unlabelled", ["tune", "-", "--labels", "-", "--unlabelled", "-"]),
+            ("SCORES and --labels", ["evaluate", "-", "--labels", "-"]),
+            ("SCORES and --policy", ["evaluate", "-", "--policy", "-"]),
+            ("SCORES and --labels", ["compare", "-", "--labels", "-"]),
+            ("SCORES and POLICY", ["apply", "-", "-"]),
+            ("LAYER and POLICY", ["fold", "-", "-", "-o", "folded.npz"]),
+        ],
+    )
+    def test_is_there_once(self, refused, files, given, places, arguments):
+        given((files / "val.npz").read_bytes())
+        assert refused(f"- is given for {places}; standard input can be read once", *arguments)
+        assert sys.stdin.buffer.tell() == 0  # before anything is read
+
+    @pytest.mark.parametrize(
+        "arguments", [["apply", "val.npz", "-"], ["evaluate", "val.npz", "--policy", "-"], ["fold", "val.npz", "-"]]
+    )
+    def test_is_no_policy(self, refused, files, given, policy, arguments):
+        given(policy.read_bytes())
+        command, scores, *rest = arguments
+        output = ["-o", "folded.npz"] if command == "fold" else []
+        assert refused(
+            "a policy is not read from standard input; give its file", command, files / scores, *rest, *output
+        )
+
+    @pytest.mark.parametrize(("name", "title"), [("val.csv", "standard input"), ("val.npz", "standard input: logits")])
+    @pytest.mark.parametrize("command", ["tune", "evaluate", "compare"])
+    def test_has_a_name(self, capri, files, given, command, name, title):
+        more = {
+            "tune": ["--method", "la", "--class-counts", "9,3,1"],
+            "compare": ["--methods", "unadjusted,la1", "--splits", "1"],
+        }
+        given((files / name).read_bytes())
+        assert capri(command, "-", *more.get(command, [])).out.startswith(f"{title} · 90 samples · 3 classes")
+
+    @pytest.mark.parametrize(
+        ("content", "message", "arguments"),
+        [
+            ("logits", "standard input: holds no scores under scores (it holds x)", ["tune", "-"]),
+            ("logits", "standard input: --scores-key is 'z', which is not in", ["tune", "-", "--scores-key", "z"]),
+            ("csv", "standard input: no column begins with 'z'", ["tune", "-", "--scores-key", "z"]),
+            ("csv", "standard input: holds 'cat, dog'", ["tune", "scores.npy", "--labels", "-"]),
+            ("csv", "standard input: 1 rows for 3 classes", ["tune", "val.npz", "--class-attributes", "-"]),
+            ("csv", "standard input: holds columns, not a layer", ["fold", "-", "policy.json", "-o", "folded.npz"]),
+        ],
+    )
+    def test_has_a_name_in_messages(self, refused, files, policy, given, content, message, arguments):
+        contents = {"csv": b"cat,dog\n1,2\n", "logits": npz_bytes(x=np.zeros((2, 3)))}
+        given(contents[content])
+        inside = [files / a if a in ("scores.npy", "val.npz", "policy.json") else a for a in arguments]
+        assert refused(message, *inside)
 
     def test_may_never_end(self, refused, given, monkeypatch):
         monkeypatch.setattr("capri.cli.tables.MOST", 100)
@@ -240,6 +345,25 @@ class TestStandardInput:
     def test_may_be_closed(self, refused, monkeypatch):
         monkeypatch.setattr(sys, "stdin", None)
         assert refused("standard input is closed", "tune", "-")
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            struct.pack("<Q", 32) + b'{"logits": {"dtype": "F64", "sh',
+            b"\x1f\x8b\x08 zipped",
+            "cat,dog".encode("utf-16"),
+        ],
+        ids=["safetensors", "gzip", "UTF-16"],
+    )
+    def test_of_another_format_is_told_which_it_may_have(self, refused, given, content):
+        given(content)
+        assert refused(
+            "standard input: is neither .npz, .npy, .parquet nor .csv in UTF-8, by its beginning", "tune", "-"
+        )
+
+    def test_is_no_pickle(self, refused, given):
+        given(pickle.dumps({"logits": [1, 2]}))
+        assert refused("standard input: holds pickled Python objects", "tune", "-")
 
     @pytest.mark.parametrize("content", [b"", b"\x00\xff\xfe", b"PK\x03\x04 and nothing"])
     def test_may_be_bad(self, refused, given, content):

@@ -238,7 +238,7 @@ class TestAlignment:
     def test_columns_that_fit_has_not_seen_are_refused(self, tail, reference):
         frame = pd.DataFrame(tail.scores, columns=self.names)
         fitted = LogitAdjuster(method="la", bootstrap=0).fit(frame, self.names[tail.y], class_counts=tail.counts)
-        with pytest.raises(InputError, match="the columns of X has no entry for class 'elk'"):
+        with pytest.raises(InputError, match="class 'elk' has no entry in the columns of X"):
             fitted.predict(pd.DataFrame(tail.scores, columns=list("vwxyz")))
 
     def test_a_table_may_name_its_classes_in_a_column(self, tail):

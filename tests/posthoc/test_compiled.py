@@ -223,3 +223,141 @@ def test_fitting_in_forked_processes_and_in_threads_gives_what_it_gives_alone(wa
     environment = {**os.environ, "NUMBA_THREADING_LAYER": layer}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
+
+
+LEAVING = """
+import threading
+
+from threadpoolctl import threadpool_info
+
+from capri.posthoc import smooth
+
+
+def blas():
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+
+def first():
+    with smooth._one_blas_thread:
+        came.set()
+        leave.wait(60)
+    left.set()
+    end.wait(60)
+
+
+came, leave, left, end = (threading.Event() for _ in range(4))
+thread = threading.Thread(target=first, daemon=True)
+thread.start()
+came.wait(60)
+with smooth._one_blas_thread:
+    leave.set()
+    left.wait(60)
+    print(blas())
+print(blas(), thread.is_alive())
+"""
+
+
+def with_two_threads(script, *arguments):
+    """The script, where BLAS may have two threads."""
+    names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "OMP_NUM_THREADS")
+    environment = {**os.environ, **dict.fromkeys(names, "2")}
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script, *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def test_blas_has_its_threads_back_whoever_leaves_last():
+    done = with_two_threads(LEAVING)
+    assert (done.returncode, done.stdout) == (0, "{1}\n{2} True\n"), done.stderr
+
+
+FORKED = """
+import os
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+from threadpoolctl import threadpool_info
+
+from capri import LogitAdjuster
+from capri.posthoc import smooth
+
+minimize, inside, go_on = smooth.minimize, threading.Event(), threading.Event()
+rng, y = np.random.default_rng(0), np.arange(300) % 5
+scores = rng.normal(size=(300, 5)) + 2 * np.eye(5)[y]
+
+
+def fit():
+    adjuster = LogitAdjuster("macro_f1", bootstrap=0).fit(scores, y, class_counts=[50, 40, 30, 20, 10])
+    return adjuster.strategy_.l.tolist()
+
+
+def blas():
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+
+def wait(*arguments, **settings):
+    inside.set()
+    go_on.wait(60)
+    return minimize(*arguments, **settings)
+
+
+def fork():
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        smooth.minimize = minimize
+        while_ = blas()
+        same = fit() == alone
+        print(f"in the child {while_} {blas()} {same}", flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def in_the_middle(lock):
+    "A fit in a thread, and a fork by another in its middle."
+    fitting = threading.Thread(target=fit, daemon=True)
+    fitting.start()
+    assert inside.wait(60)
+    forking = threading.Thread(target=fork)
+    with smooth._one_blas_thread._lock if lock else threading.Lock():
+        forking.start()
+        time.sleep(0.5)
+    forking.join()
+    go_on.set()
+    fitting.join(60)
+
+
+def by_itself():
+    "A fit that forks in its own middle, as an objective may."
+    def forks(*arguments, **settings):
+        smooth.minimize, child = minimize, os.fork()
+        if child:
+            os.waitpid(child, 0)
+        else:
+            signal.alarm(60)
+            forked.append(blas())
+        return minimize(*arguments, **settings)
+
+    forked = []
+    smooth.minimize = forks
+    same = fit() == alone
+    if forked:
+        print(f"in the child {forked[0]} {blas()} {same}", flush=True)
+        os._exit(0)
+
+
+alone = fit()
+assert blas() == {2}, "set by the environment"
+smooth.minimize = wait
+by_itself() if sys.argv[1] == "itself" else in_the_middle(lock=sys.argv[1] == "lock")
+assert blas() == {2}, blas()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks on this system")
+@pytest.mark.parametrize(("who", "while_"), [("thread", "{2}"), ("lock", "{2}"), ("itself", "{1}")])
+def test_a_fork_in_the_middle_of_a_fit_leaves_blas_its_threads(who, while_):
+    done = with_two_threads(FORKED, who)
+    assert (done.returncode, done.stdout) == (0, f"in the child {while_} {{2}} True\n"), done.stderr

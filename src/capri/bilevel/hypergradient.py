@@ -21,7 +21,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import torch
@@ -30,6 +30,7 @@ from torch.autograd import forward_ad
 from torch.func import functional_call
 
 from capri._checks import InputError
+from capri._lazy import once
 from capri.bilevel.losses import parametric_cross_entropy
 
 Vector: TypeAlias = tuple[Tensor, ...]  # one tensor per trainable parameter of the network, in its order
@@ -65,7 +66,7 @@ class LogitMap:
         """Logits with their graph."""
         return self._at(self.parameters)
 
-    @cached_property
+    @once
     def kept(self) -> Tensor:
         """Logits whose graph serves several `vjp`s."""
         return self()

@@ -4,11 +4,13 @@ An extension is a package with an entry point in the group `capri.commands`: a f
 point's name, a `typer.Typer` a group of commands.
 """
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import entry_points
+from threading import Timer
 from typing import Any
 
 import typer
@@ -122,10 +124,32 @@ def _stoppable() -> Iterator[None]:
     for number in heard:
         signal.signal(number, stop)
     try:
-        yield
+        with _sent_again():
+            yield
     finally:
         for number in heard:
             signal.signal(number, before[number])
+
+
+@contextmanager
+def _sent_again() -> Iterator[None]:
+    """Where no exception can leave, as in callbacks of compilers, Python shows and forgets it: a signal comes again."""
+    timers, show = list[Timer](), sys.unraisablehook
+
+    def forgotten(unraisable: Any) -> None:
+        if not isinstance(unraisable.exc_value, Stopped):
+            return show(unraisable)
+        timers.append(Timer(0.05, os.kill, (os.getpid(), unraisable.exc_value.args[0])))
+        timers[-1].daemon = True
+        timers[-1].start()
+
+    sys.unraisablehook = forgotten
+    try:
+        yield
+    finally:
+        sys.unraisablehook = show
+        for timer in timers:
+            timer.cancel()
 
 
 def app(arguments: Sequence[str] | None = None) -> None:

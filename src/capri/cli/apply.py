@@ -14,8 +14,7 @@ from capri.classes import Classes
 from capri.cli import display, options
 from capri.cli.inputs import Source, read_samples
 from capri.cli.messages import spoken_warnings
-from capri.cli.tables import check_output, encode, write_bytes
-from capri.policy import Policy
+from capri.cli.tables import check_output, check_stdin, encode, write_bytes
 
 EXAMPLES = """
 **Examples**
@@ -60,8 +59,9 @@ def apply(
         check_output(output, [".csv", ".parquet", ".npz"], scores, policy, class_names)
     if adjusted is not None:
         check_output(adjusted, [".npz", ".npy", ".safetensors"], scores, policy, class_names, output)
+    check_stdin({"SCORES": scores, "POLICY": policy})
     with spoken_warnings():
-        rule = Policy.load(policy)
+        rule = options.read_policy(policy)
         classes = Classes.of(rule.classes)
         source = Source(scores, scores_key, label_key, class_names=class_names, policy_classes=classes)
         samples = read_samples(replace(source, with_labels=False)).ordered_as(classes)

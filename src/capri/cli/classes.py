@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from capri._checks import InputError, check_vector, short
 from capri._files import read_text
 from capri.classes import Classes
-from capri.cli.tables import ARCHIVES, TABLES, Archive, Table, is_table, open_archive, open_table
+from capri.cli.tables import ARCHIVES, TABLES, Archive, Table, opened, title
 from capri.evidence import CLASS
 
 NAME_KEYS = ("class_names", "classes")
@@ -59,17 +59,16 @@ def class_context(weights: str | None, groups: str | None, classes: Classes) -> 
 
 def class_table(path: Path, classes: Classes) -> dict[str, NDArray[np.float64]]:
     """Columns of numbers by name, one row per class, in the order of the score columns."""
-    if not is_table(path):
-        archive = open_archive(path)
-        columns = {key: archive.get(key) for key in archive.names if key not in NAME_KEYS}
-        return {key: check_vector(column, f"{path}: {key}", len(classes)) for key, column in columns.items()}
-    table = open_table(path)
-    keys = [key for key in table.names if key != CLASS_COLUMN]
-    values = table.numbers(keys)
-    if CLASS_COLUMN in table.names:
-        values = values[classes.positions(table.texts(CLASS_COLUMN), str(path))]
+    file, where = opened(path), title(path)
+    if not isinstance(file, Table):
+        columns = {key: file.get(key) for key in file.names if key not in NAME_KEYS}
+        return {key: check_vector(column, f"{where}: {key}", len(classes)) for key, column in columns.items()}
+    keys = [key for key in file.names if key != CLASS_COLUMN]
+    values = file.numbers(keys)
+    if CLASS_COLUMN in file.names:
+        values = values[classes.positions(file.texts(CLASS_COLUMN), where)]
     if len(values) != len(classes):
-        raise InputError(f"{path}: {len(values)} rows for {len(classes)} classes; give one row per class.")
+        raise InputError(f"{where}: {len(values)} rows for {len(classes)} classes; give one row per class.")
     return {key: values[:, j] for j, key in enumerate(keys)}
 
 
@@ -81,10 +80,9 @@ def _read(value: str, option: str) -> Sequence[Any] | Mapping[str, Any]:
         return [line.strip() for line in _text(path).splitlines() if line.strip()]
     if suffix == JSON:
         return _from_json(path)
-    if suffix in ARCHIVES:
-        return _from_archive(open_archive(path), path, option)
-    if suffix in TABLES:
-        return _from_table(open_table(path), path, option)
+    if suffix in (*ARCHIVES, *TABLES):
+        file = opened(path)
+        return _from_table(file, path, option) if isinstance(file, Table) else _from_archive(file, path, option)
     return [part.strip() for part in value.split(",")]
 
 

@@ -13,6 +13,7 @@ from capri._checks import InputError
 from capri.cli import display, options
 from capri.cli.messages import spoken_warnings
 from capri.cli.progress import progress
+from capri.cli.tables import check_stdin
 from capri.shares import target_shares
 from capri.study import METHODS, Split
 
@@ -51,6 +52,7 @@ def compare(
     standard deviation over splits of the held-out objective, of its paired difference to the unadjusted model, and of
     the objective on the part tuned on.
     """
+    check_stdin({"SCORES": scores, "--labels": given.labels})
     wanted = options.read_names(methods)
     _check_methods(wanted)
     if not 0 < holdout < 1:

@@ -14,6 +14,7 @@ from capri.cli import display, options
 from capri.cli.display import ClassRow
 from capri.cli.inputs import Samples
 from capri.cli.messages import spoken_warnings
+from capri.cli.tables import check_stdin
 from capri.errors import class_errors, class_totals
 from capri.evaluation import STANDARD
 from capri.evaluation import evaluate as evaluate_predictions
@@ -50,10 +51,11 @@ def evaluate(
 
     Use samples that neither training nor tuning has seen.
     """
+    check_stdin({"SCORES": scores, "--labels": given.labels, "--policy": policy})
     for text in objective or ():
         options.read_objective(text, **given.has | ({} if policy is None else {"weights": True}))
     with spoken_warnings():
-        rule = None if policy is None else Policy.load(policy)
+        rule = None if policy is None else options.read_policy(policy)
         samples = given.read(scores, None if rule is None else Classes.of(rule.classes))
         context = given.context(samples.classes)
         context["target_shares"] = given.shares(samples.classes)

@@ -11,8 +11,7 @@ import typer
 
 from capri._checks import InputError
 from capri.cli import display, options
-from capri.cli.tables import check_output, encode, is_table, open_archive, write_bytes
-from capri.policy import Policy
+from capri.cli.tables import Table, check_output, check_stdin, encode, opened, title, write_bytes
 
 KINDS = (".safetensors", ".npz")
 EXAMPLES = """
@@ -47,13 +46,14 @@ def fold(
     from capri.posthoc.folding import fold as fold_layer
 
     check_output(output, KINDS, layer, policy)
-    if is_table(layer):
-        raise InputError(f"{layer}: holds columns, not a layer; use {' or '.join(KINDS)}.")
-    archive, rule = open_archive(layer), Policy.load(policy)
+    check_stdin({"LAYER": layer, "POLICY": policy})
+    archive, rule, where = opened(layer), options.read_policy(policy), title(layer)
+    if isinstance(archive, Table):
+        raise InputError(f"{where}: holds columns, not a layer; use {' or '.join(KINDS)}.")
     if MARK in archive.notes or MARK in archive.names:
-        raise already_folded(str(layer))
+        raise already_folded(where)
     for option, key in (("--weight-key", weight_key), ("--bias-key", bias_key)):
-        _check_key(key, option, archive.names, layer)
+        _check_key(key, option, archive.names, where)
     arrays = {name: archive.get(name) for name in archive.names}
     pair = (arrays[weight_key], arrays[bias_key])
     for key, old, new in zip((weight_key, bias_key), pair, fold_layer(pair, rule, softmax=softmax), strict=True):
@@ -64,6 +64,6 @@ def fold(
     display.tell(f"The policy is part of {weight_key} and {bias_key} now: {output}")
 
 
-def _check_key(key: str, option: str, names: Sequence[str], path: Path) -> None:
+def _check_key(key: str, option: str, names: Sequence[str], where: str) -> None:
     if key not in names:
-        raise InputError(f"{path}: {option} is {key!r}, which is not in the file; it holds {', '.join(names)}.")
+        raise InputError(f"{where}: {option} is {key!r}, which is not in the file; it holds {', '.join(names)}.")

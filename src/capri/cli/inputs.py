@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capri._checks import InputError, Ints, check_counts, check_names, check_scores, check_vector, short
+from capri._lazy import once
 from capri.classes import Classes, as_labels
 from capri.cli.classes import COUNT_KEYS, NAME_KEYS, class_names, class_numbers
 from capri.cli.messages import harmless
-from capri.cli.tables import ONLY, Archive, is_table, open_archive, open_table
+from capri.cli.tables import ONLY, Archive, Table, opened, title
 
 SCORE_KEYS = tuple(prefix + key for prefix in ("", "val_") for key in ("scores", "logits", "proba", "probabilities"))
 LABEL_KEYS = ("label", "y", "labels", "y_true")
@@ -42,6 +42,11 @@ class Source:
     class_counts: str | None = None
     policy_classes: Classes | None = None  # stand in where the file names no classes
     with_labels: bool = True
+
+    @property
+    def title(self) -> str:
+        """What reports and messages call it."""
+        return title(self.path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +79,7 @@ class Samples:
             )
         return self.labels
 
-    @cached_property
+    @once
     def indices(self) -> Ints:
         """The labels as positions of columns."""
         return self.classes.encode(self.require_labels(), "labels")
@@ -125,7 +130,8 @@ class _Parts(NamedTuple):
 
 def read_samples(source: Source) -> Samples:
     """Everything that the file and the options say, checked."""
-    parts = _from_table(source) if is_table(source.path) else _from_archive(source)
+    file = opened(source.path)
+    parts = _from_table(source, file) if isinstance(file, Table) else _from_archive(source, file)
     scores = check_scores(parts.scores, parts.origin)
     k = scores.shape[1]
     given = parts.labels if source.label_file is None else _labels_of(source.label_file, source.label_key)
@@ -147,7 +153,7 @@ def read_samples(source: Source) -> Samples:
         classes=classes,
         named=parts.class_names is not None,
         class_counts=None if counts is None else check_counts(counts, k),
-        attributes={name: check_vector(v, f"{source.path}: {name}", k) for name, v in parts.attributes.items()},
+        attributes={name: check_vector(v, f"{source.title}: {name}", k) for name, v in parts.attributes.items()},
     )
 
 
@@ -155,17 +161,16 @@ def read_samples(source: Source) -> Samples:
 # Archives
 
 
-def _from_archive(source: Source) -> _Parts:
-    archive = open_archive(source.path)
-    key = _scores_key(archive, source.path, source.scores_key)
+def _from_archive(source: Source, archive: Archive) -> _Parts:
+    key = _scores_key(archive, source.title, source.scores_key)
     without = source.label_file is not None or _may_lack(source, archive.names)
-    label_key = None if without else _label_key(archive, source.path, key, source.label_key)
+    label_key = None if without else _label_key(archive, source.title, key, source.label_key)
     names, counts = _first(archive, NAME_KEYS), _first(archive, COUNT_KEYS)
     return _Parts(
-        origin=str(source.path) if key == ONLY else f"{source.path}: {key}",
+        origin=source.title if key == ONLY else f"{source.title}: {key}",
         scores=archive.get(key),
-        labels=None if label_key is None else _flat(archive.get(label_key), f"{source.path}: {label_key}"),
-        class_names=(None if names is None else _flat(names, f"{source.path}: class_names", "name per class"))
+        labels=None if label_key is None else _flat(archive.get(label_key), f"{source.title}: {label_key}"),
+        class_names=(None if names is None else _flat(names, f"{source.title}: class_names", "name per class"))
         if source.class_names is None
         else class_names(source.class_names),
         class_counts=counts,
@@ -173,23 +178,23 @@ def _from_archive(source: Source) -> _Parts:
     )
 
 
-def _scores_key(archive: Archive, path: Path, wanted: str | None) -> str:
+def _scores_key(archive: Archive, where: str, wanted: str | None) -> str:
     if archive.names == [ONLY]:
         return ONLY
     if wanted is not None:
-        return _existing(wanted, archive.names, path, "--scores-key")
+        return _existing(wanted, archive.names, where, "--scores-key")
     known = [key for key in SCORE_KEYS if key in archive.names]
     if len(known) == 1:
         return known[0]
     shown = ", ".join(archive.names) or "nothing"
     problem = f"holds scores under {' and '.join(known)}" if known else f"holds no scores under {SCORE_KEYS[0]}"
-    raise InputError(f"{path}: {problem} (it holds {shown}); choose with --scores-key KEY.")
+    raise InputError(f"{where}: {problem} (it holds {shown}); choose with --scores-key KEY.")
 
 
-def _label_key(archive: Archive, path: Path, scores_key: str, wanted: str | None) -> str | None:
+def _label_key(archive: Archive, where: str, scores_key: str, wanted: str | None) -> str | None:
     """As given, or the first that matches the scores: `val_y` beside `val_logits`, `y` beside `logits`."""
     if wanted is not None:
-        return _existing(wanted, archive.names, path, "--label-key")
+        return _existing(wanted, archive.names, where, "--label-key")
     prefix = scores_key.rpartition("_")[0]
     candidates = [f"{prefix}_{key}" for key in LABEL_KEYS] if prefix else []
     return next((key for key in (*candidates, *LABEL_KEYS) if key in archive.names), None)
@@ -204,33 +209,32 @@ def _first(archive: Archive, keys: Sequence[str]) -> NDArray[Any] | None:
     return next((archive.get(key) for key in keys if key in archive.names), None)
 
 
-def _all_existing(wanted: Sequence[str], names: Sequence[str], path: object, option: str) -> None:
+def _all_existing(wanted: Sequence[str], names: Sequence[str], where: str, option: str) -> None:
     there = set(names)
     for name in wanted:
         if name not in there:
-            _existing(name, names, path, option)
+            _existing(name, names, where, option)
 
 
-def _existing(wanted: str, names: Sequence[str], path: object, option: str) -> str:
+def _existing(wanted: str, names: Sequence[str], where: str, option: str) -> str:
     if wanted in names:
         return wanted
     near = get_close_matches(wanted, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {short(', '.join(names))}."
-    raise InputError(f"{path}: {option} is {wanted!r}, which is not in the file; {hint}")
+    raise InputError(f"{where}: {option} is {wanted!r}, which is not in the file; {hint}")
 
 
 # --------------------------------------------------------------------------------------------------------------------
 # Tables
 
 
-def _from_table(source: Source) -> _Parts:
-    table = open_table(source.path)
+def _from_table(source: Source, table: Table) -> _Parts:
     label = next((key for key in LABEL_KEYS if key in table.names), None)
     if source.label_key is not None and source.label_file is None and not _may_lack(source, table.names):
-        label = _existing(source.label_key, table.names, source.path, "--label-key")
+        label = _existing(source.label_key, table.names, source.title, "--label-key")
     columns = _score_columns(source, [name for name in table.names if name != label])
     return _Parts(
-        origin=str(source.path),
+        origin=source.title,
         scores=table.numbers(list(columns.values())),
         labels=None if label is None or source.label_file is not None else table.texts(label),
         class_names=list(columns),
@@ -245,13 +249,13 @@ def _score_columns(source: Source, columns: Sequence[str]) -> dict[str, str]:
     found = {name.removeprefix(prefix): name for name in columns if name.startswith(prefix)}
     if not found and source.scores_key is not None:
         raise InputError(
-            f"{source.path}: no column begins with {prefix!r}; --scores-key is the prefix of score columns."
+            f"{source.title}: no column begins with {prefix!r}; --scores-key is the prefix of score columns."
         )
     found = found or {name: name for name in columns}
     if source.class_names is None:
         return found
     wanted = class_names(source.class_names)
-    _all_existing(wanted, list(found), source.path, "a name in --class-names")
+    _all_existing(wanted, list(found), source.title, "a name in --class-names")
     return {name: found[name] for name in wanted}
 
 
@@ -261,21 +265,20 @@ def _score_columns(source: Source, columns: Sequence[str]) -> dict[str, str]:
 
 def _labels_of(path: Path, key: str | None) -> Sequence[Any]:
     """Labels from a file of their own."""
-    if is_table(path):
-        table = open_table(path)
-        return table.texts(_only_labels(table.names, path, key))
-    archive = open_archive(path)
-    chosen = _only_labels(archive.names, path, key)
-    return _flat(archive.get(chosen), str(path) if chosen == ONLY else f"{path}: {chosen}")
+    file, where = opened(path), title(path)
+    chosen = _only_labels(file.names, where, key)
+    if isinstance(file, Table):
+        return file.texts(chosen)
+    return _flat(file.get(chosen), where if chosen == ONLY else f"{where}: {chosen}")
 
 
-def _only_labels(names: Sequence[str], path: Path, key: str | None) -> str:
+def _only_labels(names: Sequence[str], where: str, key: str | None) -> str:
     """The key or column that is named, or the one that is called so, or the only one there is."""
     if key is not None and names != [ONLY]:
-        return _existing(key, names, path, "--label-key")
+        return _existing(key, names, where, "--label-key")
     known = [name for name in LABEL_KEYS if name in names] or names
     if len(known) != 1:
-        raise InputError(f"{path}: holds {short(', '.join(known))}; say with --label-key which are the labels.")
+        raise InputError(f"{where}: holds {short(', '.join(known))}; say with --label-key which are the labels.")
     return known[0]
 
 

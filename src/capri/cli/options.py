@@ -17,10 +17,12 @@ from capri._checks import InputError
 from capri.classes import Classes
 from capri.cli.classes import class_context, class_numbers
 from capri.cli.inputs import Samples, Source, read_samples
+from capri.cli.tables import STDIN
 from capri.constraints import Constraint, as_constraint
 from capri.errors import Absent
 from capri.forms import ClassContext
 from capri.objectives import Objective, as_objective
+from capri.policy import Policy
 
 INPUT, TUNING, OUTPUT = "Input", "Tuning", "Output"
 
@@ -266,6 +268,13 @@ def read_constraints(texts: Sequence[str] | None, *, weights: bool, groups: bool
     for constraint in constraints:
         read_objective(constraint.objective.name, weights=weights, groups=groups)
     return constraints
+
+
+def read_policy(path: Path) -> Policy:
+    """A policy from its file."""
+    if path == STDIN:
+        raise InputError("a policy is not read from standard input; give its file.")
+    return Policy.load(path)
 
 
 def read_pooling(text: str) -> Literal["auto"] | float | None:

@@ -12,12 +12,13 @@ import io
 import os
 import sys
 from array import array
+from codecs import getincrementaldecoder
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import IO, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,7 @@ ZIP, NPY, PARQUET, PICKLE = b"PK", b"\x93NUMPY", b"PAR1", b"\x80"  # how such fi
 ONLY = "array"  # the name of the one array of an .npy file
 STDIN = Path("-")
 MOST = 2**30  # bytes of standard input, which may never end
+LOOK = 64  # bytes by which its format is known
 
 
 class Archive(Protocol):
@@ -44,6 +46,7 @@ class Archive(Protocol):
         """One of them."""
 
 
+@runtime_checkable
 class Table(Protocol):
     """Named columns of equal length."""
 
@@ -56,43 +59,26 @@ class Table(Protocol):
         """One column as text."""
 
 
-def is_table(path: Path) -> bool:
-    """Does this path name a table (columns) rather than an archive (arrays)?"""
-    kind = _kind(path)
-    if kind not in (*ARCHIVES, *TABLES):
-        raise InputError(
-            f"{path}: files of type {path.suffix!r} are not read here; use {', '.join((*ARCHIVES, *TABLES))}."
-        )
-    return kind in TABLES
+def opened(path: Path) -> Archive | Table:
+    """An archive or a table, by its extension; arrays and columns are read when asked for."""
+    file = _File(path)
+    if file.kind not in _READERS:
+        known = ", ".join((*ARCHIVES, *TABLES))
+        raise InputError(f"{path}: files of type {path.suffix!r} are not read here; use {known}.")
+    return _READERS[file.kind](file)
 
 
-def open_archive(path: Path) -> Archive:
-    """An archive by its extension; arrays are read when asked for."""
-    readers: dict[str, Callable[[_File], Archive]] = {".npz": _Npz, ".npy": _Npy, ".safetensors": _Safetensors}
-    return readers[_kind(path)](_File(path))
+def title(path: Path) -> str:
+    """What reports and messages call a file."""
+    return "standard input" if path == STDIN else str(path)
 
 
-def open_table(path: Path) -> Table:
-    """A table by its extension; columns are read when asked for."""
-    readers: dict[str, Callable[[_File], Table]] = {".csv": _Csv, ".parquet": _Parquet}
-    return readers[_kind(path)](_File(path))
-
-
-def _kind(path: Path) -> str:
-    """The extension, or the one that standard input would have."""
-    if path != STDIN:
-        return path.suffix.lower()
-    start = _stdin().peek(len(NPY))
-    return next((kind for begins, kind in _BEGINNINGS.items() if start.startswith(begins)), ".csv")
-
-
-def _stdin() -> io.BufferedReader:
-    if sys.stdin is None:
-        raise InputError("standard input is closed; give the path of a file.")
-    return cast(io.BufferedReader, sys.stdin.buffer)
-
-
-_BEGINNINGS = {ZIP: ".npz", NPY: ".npy", PARQUET: ".parquet"}
+def check_stdin(places: Mapping[str, Path | None]) -> None:
+    """Refuse standard input in several places, before the first takes what the others wait for."""
+    given = [place for place, path in places.items() if path == STDIN]
+    if len(given) > 1:
+        listed = f"{', '.join(given[:-1])} and {given[-1]}"
+        raise InputError(f"- is given for {listed}; standard input can be read once, so save the rest as files.")
 
 
 class _File:
@@ -100,15 +86,51 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._kept = _stdin().read(MOST + 1) if path == STDIN else None
-        if self._kept is not None and len(self._kept) > MOST:
-            raise InputError(f"{self} is longer than {MOST >> 20} MiB; save it as a file, which is not kept in memory.")
+        self._kept = _from_stdin() if path == STDIN else None
+        self.kind = path.suffix.lower() if self._kept is None else _kind_by_beginning(self._kept[:LOOK])
 
     def __str__(self) -> str:
-        return str(self.path) if self._kept is None else "standard input"
+        return title(self.path)
 
     def open(self) -> IO[bytes]:
         return open_regular(self.path) if self._kept is None else io.BytesIO(self._kept)
+
+
+def _from_stdin() -> bytes:
+    if sys.stdin is None:
+        raise InputError("standard input is closed; give the path of a file.")
+    content = sys.stdin.buffer.read(MOST + 1)
+    if len(content) > MOST:
+        raise InputError(
+            f"standard input is longer than {MOST >> 20} MiB; save it as a file, which is not kept in memory."
+        )
+    return content
+
+
+def _kind_by_beginning(start: bytes) -> str:
+    """The extension that standard input would have as a file."""
+    for begins, kind in _BEGINNINGS.items():
+        if start.startswith(begins):
+            return kind
+    if start.startswith(PICKLE):
+        raise _pickled(title(STDIN))
+    if not _is_text(start):
+        raise InputError(
+            f"{title(STDIN)}: is neither .npz, .npy, .parquet nor .csv in UTF-8, by its beginning; save other formats, "
+            "such as .safetensors, as files."
+        )
+    return ".csv"
+
+
+_BEGINNINGS = {ZIP: ".npz", NPY: ".npy", PARQUET: ".parquet"}
+
+
+def _is_text(start: bytes) -> bool:
+    """Is this, which may end within a character, the beginning of a text?"""
+    try:
+        return "\0" not in getincrementaldecoder("utf-8")().decode(start)
+    except UnicodeDecodeError:
+        return False
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -132,7 +154,7 @@ def _reading(file: _File, otherwise: str = "the file is cut short or damaged") -
         raise InputError(f"{file}: {otherwise} ({_one_line(error)}); write it again.") from None
 
 
-def _pickled(file: _File) -> InputError:
+def _pickled(file: object) -> InputError:
     return InputError(
         f"{file}: holds pickled Python objects, which could run code on loading and are refused; "
         "save numbers and text as plain arrays."
@@ -298,6 +320,15 @@ class _Parquet:
         with _reading(self.file), self.file.open() as stream, ParquetFile(stream) as table:
             check_unpacked("it", _unpacked(table.metadata), stream.seek(0, os.SEEK_END))
             yield table
+
+
+_READERS: dict[str, Callable[[_File], Archive | Table]] = {
+    ".npz": _Npz,
+    ".npy": _Npy,
+    ".safetensors": _Safetensors,
+    ".csv": _Csv,
+    ".parquet": _Parquet,
+}
 
 
 def _unpacked(metadata: Any) -> int:

@@ -16,7 +16,7 @@ from capri.cli.display import ClassRow
 from capri.cli.inputs import Samples, further_scores
 from capri.cli.messages import spoken_warnings
 from capri.cli.progress import progress
-from capri.cli.tables import check_output, write_bytes
+from capri.cli.tables import check_output, check_stdin, write_bytes
 
 if TYPE_CHECKING:
     from capri.policy import Validation
@@ -97,6 +97,8 @@ def tune(
     """
     if output is not None:
         check_output(output, [".json"], scores, unlabelled, class_attributes, *given.files)
+    others = {"--labels": given.labels, "--unlabelled": unlabelled, "--class-attributes": class_attributes}
+    check_stdin({"SCORES": scores, **others})
     check_method(method)
     settings = {
         "objective": options.read_objective(objective, **given.has),

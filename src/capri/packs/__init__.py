@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capri import sampling
+from capri._arrays import Npz
 from capri._checks import InputError
 
 
@@ -105,13 +106,17 @@ def load(name: str) -> Pack:
     content = (resources.files(__name__) / f"{name}.npz").read_bytes()
     if hashlib.sha256(content).hexdigest() != DIGESTS[name]:
         raise InputError(f"the pack {name!r} is damaged: its SHA-256 is not {DIGESTS[name]}; install capriors again.")
-    with np.load(io.BytesIO(content)) as file:
-        order = np.argsort(np.concatenate([file["val_index"], file["test_index"]]), kind="stable")
-        return Pack(
-            np.concatenate([file["val_logits"], file["test_logits"]])[order].astype(np.float32),
-            np.concatenate([file["val_y"], file["test_y"]])[order].astype(np.int64),
-            file["train_counts"],
-            tuple(map(str, file["class_names"])),
-            file["last_layer_norms"],
-            json.loads(str(file["card"])),
-        )
+    file = Npz(io.BytesIO(content))
+
+    def both(key: str) -> NDArray[Any]:
+        return np.concatenate([file.get(f"val_{key}"), file.get(f"test_{key}")])
+
+    order = np.argsort(both("index"), kind="stable")
+    return Pack(
+        both("logits")[order].astype(np.float32),
+        both("y")[order].astype(np.int64),
+        file.get("train_counts"),
+        tuple(map(str, file.get("class_names"))),
+        file.get("last_layer_norms"),
+        json.loads(str(file.get("card"))),
+    )

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capri._checks import InputError
+from capri._lazy import once
 from capri.attributes import Attributes, frequency
 from capri.dictionary import BASIS, BasisFunction, Dictionary, Scaling, build_dictionary
 from capri.evidence import Evidence, gather
@@ -55,7 +55,7 @@ class Task:
     unlabelled: NDArray[Any] | None = None
     seed: int = 0
 
-    @cached_property
+    @once
     def calibration(self) -> Calibration:
         """What the model believes, by the labels; of the classes that have samples."""
         if not self.problem.present.all():
@@ -63,7 +63,7 @@ class Task:
         counts = self.evidence.class_counts
         return calibrate(self.problem, None if counts is None else np.asarray(counts, dtype=np.float64))
 
-    @cached_property
+    @once
     def informed(self) -> Task:
         """The same task with soft labels, where the model's opinion may be borrowed and lines of offsets are enough."""
         if not self.borrow or self.parameters != "l" or self.problem.beliefs is not None:

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from capri._checks import InputError, check_counts, check_labels, check_sample_weight, check_scores
+from capri._lazy import once
 from capri.constraints import Constraint, ConstraintLike, as_constraint
 from capri.errors import Absent, resolve_absent
 from capri.forms import ClassContext, ConfusionEvaluator, Evaluator, on_confusion
@@ -144,12 +144,12 @@ class Problem:
         self.objective_spec, self.constraints = objective, constraints
         self.objective = objective.on(self.context)
 
-    @cached_property
+    @once
     def steps(self) -> Vector:
         """By how much each sample moves the error of its class, where labels alone count."""
         return self.weight / np.where(self.present, self.totals, 1.0)[self.y]
 
-    @cached_property
+    @once
     def membership(self) -> NDArray[Any]:
         """M (n_samples, K): with how much of its weight a sample is of each class."""
         if self.beliefs is not None:
@@ -164,7 +164,7 @@ class Problem:
             return self.beliefs[samples, classes].astype(np.float64)
         return self.weight[samples] * (self.y[samples] == classes)
 
-    @cached_property
+    @once
     def bounds(self) -> list[Bound]:
         """The constraints, with their limits on these data."""
         confusion = self.confusion(self.neutral)
@@ -175,7 +175,7 @@ class Problem:
             bounds.append(Bound(evaluator, limit, str(constraint)))
         return bounds
 
-    @cached_property
+    @once
     def evaluators(self) -> list[Evaluator]:
         """The objective, then the constraints' objectives."""
         return [self.objective, *(b.evaluator for b in self.bounds)]

@@ -9,16 +9,18 @@ from errors, and their minimum elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 from capri.forms import ConfusionForm, ErrorFunction, Evaluator, Form, MarginFunction, on_confusion
 from capri.objectives import balanced
@@ -173,19 +175,46 @@ class _OneBlasThread:
     """
 
     def __init__(self) -> None:
-        self._lock, self._inside = Lock(), 0
+        self._lock, self._inside = Lock(), list[int]()  # the threads that are
 
     def __enter__(self) -> None:
         with self._lock:
-            if self._inside == 0:
-                self._limit = _blas().limit(limits=1, user_api="blas")
-            self._inside += 1
+            if not self._inside:
+                with _in_control():
+                    self._limit = _blas().limit(limits=1, user_api="blas")
+            self._inside.append(get_ident())
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                self._limit.restore_original_limits()
+            self._inside.remove(get_ident())
+            if not self._inside:
+                self._lift()
+
+    def survive_forks(self) -> None:
+        """A fork waits while somebody comes or leaves, and takes nobody else's place in the new process."""
+        os.register_at_fork(
+            before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._forget_others
+        )
+
+    def _forget_others(self) -> None:
+        """Of a new process, where only the thread that forked goes on: the others would never leave."""
+        before, self._inside = self._inside, [thread for thread in self._inside if thread == get_ident()]
+        self._lock.release()
+        if before and not self._inside:
+            self._lift()
+
+    def _lift(self) -> None:
+        with _in_control():
+            self._limit.restore_original_limits()
+
+
+@contextmanager
+def _in_control() -> Iterator[None]:
+    """Since threadpoolctl 3.8 OpenBLAS obeys the first thread that gave it a number, as long as that lives."""
+    let_go = getattr(OpenBLASController, "clear_controlling_thread", lambda force: None)
+    let_go(force=True)
+    yield
+    let_go(force=True)
 
 
 @cache
@@ -194,6 +223,8 @@ def _blas() -> ThreadpoolController:
 
 
 _one_blas_thread = _OneBlasThread()
+if hasattr(os, "register_at_fork"):
+    _one_blas_thread.survive_forks()
 
 
 def minimise_offsets(

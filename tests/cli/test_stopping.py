@@ -1,0 +1,79 @@
+"""A signal that asks a command to end does so wherever it comes, also where no exception can leave."""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+import weakref
+
+import pytest
+
+
+def come(number):
+    os.kill(os.getpid(), number)
+    time.sleep(0.01)  # the handler is called, and raises
+
+
+def in_a_callback(number):
+    """As of compilers: what is raised there is shown and forgotten."""
+    ctypes.CFUNCTYPE(None)(lambda: come(number))()
+
+
+def while_something_is_deleted(number):
+    class Thing:
+        def __del__(self):
+            come(number)
+
+    Thing()
+
+
+def while_a_reference_is_dropped(number):
+    class Thing:
+        pass
+
+    thing = Thing()
+    watched = weakref.ref(thing, lambda _: come(number))
+    del thing
+    assert watched() is None
+
+
+@pytest.fixture
+def hearing():
+    """Shells start what runs in the background with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("hearing")
+@pytest.mark.parametrize("where", [in_a_callback, while_something_is_deleted, while_a_reference_is_dropped])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_is_not_lost(capri, files, monkeypatch, where, number, code):
+    handlers, hook = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)], sys.unraisablehook
+
+    def work(source):
+        where(number)
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            time.sleep(0.01)
+        raise AssertionError("it went on")
+
+    monkeypatch.setattr("capri.cli.options.read_samples", work)
+    done = capri("evaluate", files / "val.npz")
+    assert (done.code, done.out, done.err) == (code, "", f"capri: stopped by {number.name}.\n")
+    assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == handlers
+    assert sys.unraisablehook is hook
+
+
+def test_other_things_that_cannot_be_raised_are_shown(capri, files, monkeypatch):
+    shown = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: shown.append(str(unraisable.exc_value)))
+
+    def work(source):
+        ctypes.CFUNCTYPE(None)(lambda: 1 / 0)()
+        raise MemoryError
+
+    monkeypatch.setattr("capri.cli.options.read_samples", work)
+    assert capri("evaluate", files / "val.npz").code == 2
+    assert shown == ["division by zero"]
