@@ -34,7 +34,8 @@ from rich.table import Table
 from torch.nn import functional as F
 
 from capri.bilevel.losses import ParametricCrossEntropy, parametric_cross_entropy
-from capri.data.batches import image_scaling, random_crop_flip
+from capri.data.augmentation import random_crop_flip
+from capri.data.batches import image_scaling
 from capri.data.cifar import RELEASES, CifarRelease
 from capri.data.modules import ArrayDataModule
 from capri.data.profiles import exponential_counts

@@ -22,6 +22,9 @@ ELSEWHERE = ("classes", "weights", "groups", "bootstrap")  # of the data, and of
 #: Where tuning goes by the labels as they are, it does what it did before these could be set: they are not in the key.
 NEUTRAL: Mapping[str, Any] = {"borrow": 0, "target_shares": "validation"}
 
+#: Settings of a run that came later, at which it does what it did before: then they are not in the key.
+NEUTRAL_RUN: Mapping[str, Mapping[str, Any]] = {"data": {"operations": "none", "cutout": 0}}
+
 
 @cache
 def run(preset: str, changes: tuple[str, ...], *, searches: bool = False) -> Mapping[str, Any]:
@@ -36,12 +39,16 @@ def changed(settings: Mapping[str, Any], changes: Sequence[str]) -> Mapping[str,
 
 def as_config(settings: Mapping[str, Any]) -> Config:
     """The configuration that `run` has resolved."""
-    return build(SearchRun if "search" in settings else Config, settings)
+    return build(SearchRun if "search" in settings else Config, merge(NEUTRAL_RUN, settings))
 
 
 def _anywhere(config: Config) -> Mapping[str, Any]:
-    """Without where files lie, which decides nothing; only digits in place of other data are named."""
+    """Without where files lie, which decides nothing, and what is neutral; only digits in place of data are named."""
     settings = config.to_mapping()
+    for section, neutral in NEUTRAL_RUN.items():
+        for name, value in neutral.items():
+            if settings[section][name] == value:
+                del settings[section][name]
     del settings["out"]
     if settings["data"]["root"] != DIGITS:
         del settings["data"]["root"]

@@ -77,12 +77,21 @@ def test_the_file_goes_over_the_preset_and_set_over_the_file(tmp_path):
         ("loss.weights=[1, 2]", r"loss.weights has 2 entries for 10 classes; give one per class"),
         ("loss.weights=[1, 1, 1, 1, 1, 1, 1, 1, 1, -1]", r"loss.weights\[9\] is -1.0; each entry must be at least 0"),
         ("data.counts=[1, 2]", r"data.counts has 2 entries for 10 classes"),
+        ("data.operations=all", r"data.operations is 'all'; it must be one of 'none', 'one'"),
+        ("data.cutout=-1", r"data.cutout is -1; it must be at least 0"),
+        ("data.cutout=32", r"data.cutout is 32; it must be less than the 32 pixels of an image"),
         ("preset=gpu", r"preset is 'gpu'; it must be one of cpu, paper"),
     ],
 )
 def test_wrong_settings_are_named(assignment, message):
     with pytest.raises(InputError, match=message):
         resolve(assignments=[assignment])
+
+
+@pytest.mark.parametrize("assignment", ["data.operations=one", "data.cutout=8"])
+def test_operations_are_for_images_in_memory(assignment):
+    with pytest.raises(InputError, match=r"for cifar10-lt and cifar100-lt; with imagenet-lt set data.operations=none"):
+        resolve(preset="imagenet-lt", assignments=[assignment])
 
 
 def test_unreadable_files_are_named(tmp_path):
