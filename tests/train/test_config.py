@@ -77,6 +77,8 @@ def test_the_file_goes_over_the_preset_and_set_over_the_file(tmp_path):
         ("loss.weights=[1, 2]", r"loss.weights has 2 entries for 10 classes; give one per class"),
         ("loss.weights=[1, 1, 1, 1, 1, 1, 1, 1, 1, -1]", r"loss.weights\[9\] is -1.0; each entry must be at least 0"),
         ("data.counts=[1, 2]", r"data.counts has 2 entries for 10 classes"),
+        ("trainer.ema=1", r"trainer.ema is 1.0; it must lie in \[0, 1\)"),
+        ("trainer.ema=-0.1", r"trainer.ema is -0.1; it must lie in \[0, 1\)"),
         ("data.operations=all", r"data.operations is 'all'; it must be one of 'none', 'one'"),
         ("data.cutout=-1", r"data.cutout is -1; it must be at least 0"),
         ("data.cutout=32", r"data.cutout is 32; it must be less than the 32 pixels of an image"),

@@ -27,7 +27,7 @@ LEAST: Mapping[str, float] = {
     "trainer.gradient_clip": 0, "trainer.devices": 1, "trainer.num_nodes": 1, "trainer.limit_train_batches": 0,
 }  # fmt: skip
 SHARES = (
-    "data.val_fraction", "model.dropout", "loss.label_smoothing", "optimizer.momentum", "schedule.warmup",
+    "data.val_fraction", "model.dropout", "loss.label_smoothing", "optimizer.momentum", "schedule.warmup", "trainer.ema",
 )  # fmt: skip
 CIFAR, CIFAR_SIDE = ("cifar10-lt", "cifar100-lt"), 32  # pixels
 MOST_SEED = 2**32 - 1  # of NumPy's global state
@@ -129,6 +129,10 @@ class TrainerConfig:
     max_epochs: int = option(40, "epochs of training")
     batch_size: int = option(128, "training samples per step, of all devices together")
     mixup: float = option(0.0, "mixup: α of the Beta(α, α) that mixes pairs of samples; 0: none")
+    ema: float = option(
+        0.0,
+        "decay of the moving average of the weights, which is what is validated and kept; 0: none, the last weights",
+    )
     channels_last: bool = option(True, "keep images in the channels-last memory layout")
     gradient_clip: float = option(0.0, "clip gradients to this norm; 0: no clipping")
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = option(
