@@ -23,7 +23,11 @@ ELSEWHERE = ("classes", "weights", "groups", "bootstrap")  # of the data, and of
 NEUTRAL: Mapping[str, Any] = {"borrow": 0, "target_shares": "validation"}
 
 #: Settings of a run that came later, at which it does what it did before: then they are not in the key.
-NEUTRAL_RUN: Mapping[str, Mapping[str, Any]] = {"data": {"operations": "none", "cutout": 0}, "trainer": {"ema": 0.0}}
+NEUTRAL_RUN: Mapping[str, Mapping[str, Any]] = {
+    "data": {"operations": "none", "cutout": 0},
+    "optimizer": {"sam": 0.0, "sam_every": 1},
+    "trainer": {"ema": 0.0},
+}
 
 
 @cache

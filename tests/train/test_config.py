@@ -77,6 +77,8 @@ def test_the_file_goes_over_the_preset_and_set_over_the_file(tmp_path):
         ("loss.weights=[1, 2]", r"loss.weights has 2 entries for 10 classes; give one per class"),
         ("loss.weights=[1, 1, 1, 1, 1, 1, 1, 1, 1, -1]", r"loss.weights\[9\] is -1.0; each entry must be at least 0"),
         ("data.counts=[1, 2]", r"data.counts has 2 entries for 10 classes"),
+        ("optimizer.sam=-0.1", r"optimizer.sam is -0.1; it must be at least 0"),
+        ("optimizer.sam_every=0", r"optimizer.sam_every is 0; it must be at least 1"),
         ("trainer.ema=1", r"trainer.ema is 1.0; it must lie in \[0, 1\)"),
         ("trainer.ema=-0.1", r"trainer.ema is -0.1; it must lie in \[0, 1\)"),
         ("data.operations=all", r"data.operations is 'all'; it must be one of 'none', 'one'"),
@@ -88,6 +90,11 @@ def test_the_file_goes_over_the_preset_and_set_over_the_file(tmp_path):
 def test_wrong_settings_are_named(assignment, message):
     with pytest.raises(InputError, match=message):
         resolve(assignments=[assignment])
+
+
+def test_sam_is_not_for_half_precision():
+    with pytest.raises(InputError, match=r"optimizer.sam is set and trainer.precision '16-mixed'.* use bf16-mixed"):
+        resolve(assignments=["optimizer.sam=0.1", "trainer.precision=16-mixed"])
 
 
 @pytest.mark.parametrize("assignment", ["data.operations=one", "data.cutout=8"])

@@ -199,7 +199,16 @@ def test_where_files_lie_is_no_part_of_it():
     assert resolved.as_config(here).digest() == config.resolve(preset="cpu").digest()
 
 
-@pytest.mark.parametrize(("name", "value"), [("data.operations", "one"), ("data.cutout", 12), ("trainer.ema", 0.9)])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("data.operations", "one"),
+        ("data.cutout", 12),
+        ("optimizer.sam", 0.1),
+        ("optimizer.sam_every", 2),
+        ("trainer.ema", 0.9),
+    ],
+)
 def test_a_setting_that_is_neutral_is_no_part_of_it(name, value):
     section, setting = name.split(".")
     neutral = resolved.NEUTRAL_RUN[section][setting]

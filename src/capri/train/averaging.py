@@ -3,7 +3,8 @@
     average ← d · average + (1 − d) · weights,      d = min(decay, (1 + t) / (10 + t)) after step t = 0, 1, …
 
 At first d is small, so that the average forgets the initial weights as soon as there are better ones. The running
-statistics of batch normalisation are averaged, too: the last ones belong to the last weights, and the average lags behind.
+statistics of batch normalisation are averaged, too: the last ones belong to the last weights, behind which the average
+lags.
 """
 
 from __future__ import annotations

@@ -23,12 +23,17 @@ LAST, PREVIOUS, SUMMARY = Path("checkpoints", "last.ckpt"), Path("checkpoints", 
 LEAST: Mapping[str, float] = {
     "seed": 0, "data.seed": 0, "data.n_max": 0, "data.imbalance": 1, "data.noise": 0, "data.workers": 0,
     "data.image_size": 1, "data.n_classes": 2, "data.cutout": 0, "optimizer.lr": 0, "optimizer.weight_decay": 0,
-    "trainer.max_epochs": 1, "trainer.batch_size": 1, "trainer.mixup": 0,
+    "optimizer.sam": 0, "optimizer.sam_every": 1, "trainer.max_epochs": 1, "trainer.batch_size": 1, "trainer.mixup": 0,
     "trainer.gradient_clip": 0, "trainer.devices": 1, "trainer.num_nodes": 1, "trainer.limit_train_batches": 0,
 }  # fmt: skip
 SHARES = (
-    "data.val_fraction", "model.dropout", "loss.label_smoothing", "optimizer.momentum", "schedule.warmup", "trainer.ema",
-)  # fmt: skip
+    "data.val_fraction",
+    "model.dropout",
+    "loss.label_smoothing",
+    "optimizer.momentum",
+    "schedule.warmup",
+    "trainer.ema",
+)
 CIFAR, CIFAR_SIDE = ("cifar10-lt", "cifar100-lt"), 32  # pixels
 MOST_SEED = 2**32 - 1  # of NumPy's global state
 
@@ -108,6 +113,8 @@ class OptimizerConfig:
     momentum: float = option(0.9, "for sgd: momentum")
     nesterov: bool = option(True, "for sgd: Nesterov momentum")
     weight_decay: float = option(5e-4, "weight decay of all parameters")
+    sam: float = option(0.0, "sharpness-aware minimisation: radius ρ of the step up before a step down; 0: none")
+    sam_every: int = option(1, "for sam: every n-th step only, the others are plain; 1: each step, at twice the time")
 
 
 @dataclass(frozen=True)
@@ -198,6 +205,11 @@ class Config:
             raise InputError(
                 "optimizer.nesterov is true and optimizer.momentum 0; Nesterov's method needs momentum: give some, or "
                 "set optimizer.nesterov=false."
+            )
+        if self.optimizer.sam and self.trainer.precision == "16-mixed":
+            raise InputError(
+                "optimizer.sam is set and trainer.precision '16-mixed', in which the gradient of its step up may "
+                "vanish; use bf16-mixed or 32-true."
             )
         self._check_augmentation()
         self.check_per_class("data.counts", "loss.weights")
