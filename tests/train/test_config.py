@@ -10,7 +10,8 @@ from capri._checks import InputError
 from capri.train.config import Config, ScheduleConfig, resolve
 from capri.train.presets import PRESETS
 from capri.train.schedules import learning_rate_factor
-from capri.train.settings import build, read_toml
+from capri.train.search_config import resolve_search
+from capri.train.settings import build, differences, read_toml
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -32,6 +33,23 @@ def test_the_presets_of_the_conventions():
     assert (cpu.optimizer.lr, cpu.optimizer.nesterov, cpu.optimizer.weight_decay) == (0.2, True, 5e-4)
     assert (paper.trainer.max_epochs, paper.schedule.milestones, paper.optimizer.lr) == (300, (220, 260), 0.1)
     assert (paper.optimizer.momentum, paper.optimizer.weight_decay) == (0.9, 1e-4)
+
+
+def test_strong_is_cpu_with_more_augmentation_an_average_and_more_epochs():
+    cpu, strong = resolve(preset="cpu").to_mapping(), resolve(preset="strong").to_mapping()
+    assert differences(cpu, strong) == [
+        "preset",
+        "data.operations",
+        "data.cutout",
+        "trainer.max_epochs",
+        "trainer.ema",
+    ]
+    assert (strong["data"]["cutout"], strong["trainer"]["ema"], strong["optimizer"]["sam"]) == (12, 0.998, 0.0)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_searches_know_the_presets_of_training(preset):
+    assert resolve_search(preset=preset).preset == preset
 
 
 def test_the_file_goes_over_the_preset_and_set_over_the_file(tmp_path):

@@ -22,7 +22,7 @@ def step_up(model: nn.Module, gradient: Tensor, radius: float) -> list[Tensor]:
     weights = [p.clone() for p in parameters]
     step = gradient * (radius / gradient.norm().clamp(min=TINY))
     for p, e in zip(parameters, step.split([p.numel() for p in parameters]), strict=True):
-        p += e.view(p.shape)
+        p.add_(e.view(p.shape))
     torch.clear_autocast_cache()  # of the weights in half precision
     return weights
 
