@@ -25,6 +25,13 @@ NEUTRAL: Mapping[str, Any] = {"borrow": 0, "target_shares": "validation"}
 #: Settings of a search that decide nothing where it goes by one step.
 OF_POPULATIONS = ("folds", "generations", "population")
 
+#: Settings of a run that came later, at which it does what it did before: then they are not in the key.
+NEUTRAL_RUN: Mapping[str, Mapping[str, Any]] = {
+    "data": {"operations": "none", "cutout": 0},
+    "optimizer": {"sam": 0.0, "sam_every": 1},
+    "trainer": {"ema": 0.0},
+}
+
 
 @cache
 def run(preset: str, changes: tuple[str, ...], *, searches: bool = False) -> Mapping[str, Any]:
@@ -40,13 +47,17 @@ def changed(settings: Mapping[str, Any], changes: Sequence[str]) -> Mapping[str,
 def as_config(settings: Mapping[str, Any]) -> Config:
     """The configuration that `run` has resolved."""
     if "search" not in settings:
-        return build(Config, settings)
-    return build(SearchRun, merge({"search": {"method": "one-step"}}, settings))
+        return build(Config, merge(NEUTRAL_RUN, settings))
+    return build(SearchRun, merge({**NEUTRAL_RUN, "search": {"method": "one-step"}}, settings))
 
 
 def _anywhere(config: Config) -> Mapping[str, Any]:
-    """Without where files lie, which decides nothing; only digits in place of other data are named."""
+    """Without where files lie, which decides nothing, and what is neutral; only digits in place of data are named."""
     settings = config.to_mapping()
+    for section, neutral in NEUTRAL_RUN.items():
+        for name, value in neutral.items():
+            if settings[section][name] == value:
+                del settings[section][name]
     del settings["out"]
     if settings["data"]["root"] != DIGITS:
         del settings["data"]["root"]

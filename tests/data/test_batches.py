@@ -8,21 +8,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from capri._checks import InputError
-from capri.data.batches import ArrayBatches, Shares, crop_flip, random_crop_flip
+from capri.data.augmentation import random_crop_flip
+from capri.data.batches import ArrayBatches, Shares
 from capri.data.images import ImageBatches, ImageFiles, decode, evaluation_view
-
-
-def test_crops_and_flips_pixel_by_pixel():
-    images = torch.randint(1, 256, (6, 5, 5, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    top, left = torch.tensor([0, 1, 2, 3, 4, 2]), torch.tensor([4, 3, 2, 1, 0, 2])
-    flip = torch.tensor([True, False, True, False, True, False])
-    out = crop_flip(images, top, left, flip, pad=2).numpy()
-    for i, image in enumerate(images.numpy()):
-        padded = np.zeros((9, 9, 3), np.uint8)
-        padded[2:7, 2:7] = image
-        cut = padded[top[i] : top[i] + 5, left[i] : left[i] + 5]
-        np.testing.assert_array_equal(out[i], cut[:, ::-1] if flip[i] else cut)
-    np.testing.assert_array_equal(out[5], images[5].numpy())  # at (pad, pad) nothing moves
 
 
 def batches(generator: torch.Generator | None, rank: int = 0, world_size: int = 1) -> ArrayBatches:

@@ -10,7 +10,8 @@ from capri._checks import InputError
 from capri.train.config import Config, ScheduleConfig, resolve
 from capri.train.presets import PRESETS
 from capri.train.schedules import learning_rate_factor
-from capri.train.settings import build, read_toml
+from capri.train.search_config import resolve_search
+from capri.train.settings import build, differences, read_toml
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -32,6 +33,23 @@ def test_the_presets_of_the_conventions():
     assert (cpu.optimizer.lr, cpu.optimizer.nesterov, cpu.optimizer.weight_decay) == (0.2, True, 5e-4)
     assert (paper.trainer.max_epochs, paper.schedule.milestones, paper.optimizer.lr) == (300, (220, 260), 0.1)
     assert (paper.optimizer.momentum, paper.optimizer.weight_decay) == (0.9, 1e-4)
+
+
+def test_strong_is_cpu_with_more_augmentation_an_average_and_more_epochs():
+    cpu, strong = resolve(preset="cpu").to_mapping(), resolve(preset="strong").to_mapping()
+    assert differences(cpu, strong) == [
+        "preset",
+        "data.operations",
+        "data.cutout",
+        "trainer.max_epochs",
+        "trainer.ema",
+    ]
+    assert (strong["data"]["cutout"], strong["trainer"]["ema"], strong["optimizer"]["sam"]) == (12, 0.998, 0.0)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_searches_know_the_presets_of_training(preset):
+    assert resolve_search(preset=preset).preset == preset
 
 
 def test_the_file_goes_over_the_preset_and_set_over_the_file(tmp_path):
@@ -77,12 +95,30 @@ def test_the_file_goes_over_the_preset_and_set_over_the_file(tmp_path):
         ("loss.weights=[1, 2]", r"loss.weights has 2 entries for 10 classes; give one per class"),
         ("loss.weights=[1, 1, 1, 1, 1, 1, 1, 1, 1, -1]", r"loss.weights\[9\] is -1.0; each entry must be at least 0"),
         ("data.counts=[1, 2]", r"data.counts has 2 entries for 10 classes"),
+        ("optimizer.sam=-0.1", r"optimizer.sam is -0.1; it must be at least 0"),
+        ("optimizer.sam_every=0", r"optimizer.sam_every is 0; it must be at least 1"),
+        ("trainer.ema=1", r"trainer.ema is 1.0; it must lie in \[0, 1\)"),
+        ("trainer.ema=-0.1", r"trainer.ema is -0.1; it must lie in \[0, 1\)"),
+        ("data.operations=all", r"data.operations is 'all'; it must be one of 'none', 'one'"),
+        ("data.cutout=-1", r"data.cutout is -1; it must be at least 0"),
+        ("data.cutout=32", r"data.cutout is 32; it must be less than the 32 pixels of an image"),
         ("preset=gpu", r"preset is 'gpu'; it must be one of cpu, paper"),
     ],
 )
 def test_wrong_settings_are_named(assignment, message):
     with pytest.raises(InputError, match=message):
         resolve(assignments=[assignment])
+
+
+def test_sam_is_not_for_half_precision():
+    with pytest.raises(InputError, match=r"optimizer.sam is set and trainer.precision '16-mixed'.* use bf16-mixed"):
+        resolve(assignments=["optimizer.sam=0.1", "trainer.precision=16-mixed"])
+
+
+@pytest.mark.parametrize("assignment", ["data.operations=one", "data.cutout=8"])
+def test_operations_are_for_images_in_memory(assignment):
+    with pytest.raises(InputError, match=r"for cifar10-lt and cifar100-lt; with imagenet-lt set data.operations=none"):
+        resolve(preset="imagenet-lt", assignments=[assignment])
 
 
 def test_unreadable_files_are_named(tmp_path):

@@ -89,6 +89,20 @@ def test_objectives_only_of_groups_that_exist(splits):
     assert "few" not in objectives_for(np.array([200, 50]))
 
 
+def test_training_images_are_augmented_as_asked(tiny_cifar10):
+    def first(*changes: str) -> torch.Tensor:
+        settings = [f"data.root={tiny_cifar10}", "data.imbalance=5", "trainer.batch_size=64", *changes]
+        return next(iter(make_data(resolve(assignments=settings)).train_dataloader()))[0]
+
+    crops = first()
+    torch.testing.assert_close(first("data.operations=none", "data.cutout=0"), crops)
+    operated, hidden = first("data.operations=one"), first("data.cutout=12")
+    changed = (operated != crops).flatten(1).any(dim=1)
+    assert 0.5 < changed.float().mean() < 1  # the identity is one of the operations
+    mean = (hidden.abs() < 0.02).all(dim=1)  # the mean colour is 0 after scaling
+    assert (mean & (hidden != crops).any(dim=1)).flatten(1).any(dim=1).all()
+
+
 def test_cifar_runs_from_its_files(tiny_cifar10):
     config = resolve(assignments=[f"data.root={tiny_cifar10}", "data.imbalance=5", "trainer.batch_size=8"])
     data = make_data(config)

@@ -1,4 +1,4 @@
-"""Two processes with Lightning's DDP (gloo) against one: the same gradients, the same class statistics."""
+"""Two processes with Lightning's DDP (gloo) against one: the same gradients, plain and SAM's, and class statistics."""
 
 from __future__ import annotations
 
@@ -33,6 +33,9 @@ def runs(tmp_path_factory, feature_file) -> Path:
         "loss.strategy": "vs",
         "optimizer.name": "sgd",
         "optimizer.lr": 0.1,
+        "optimizer.sam": 0.1,
+        "optimizer.sam_every": 2,
+        "trainer.ema": 0.9,
         "trainer.max_epochs": 2,
         "trainer.batch_size": 15,  # shares of 8 and 7
         "trainer.accelerator": "cpu",

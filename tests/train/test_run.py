@@ -44,9 +44,14 @@ def cifar_arguments(root: Path, epochs: int) -> list[str]:
     settings = {
         "data.root": root,
         "data.imbalance": 5,
+        "data.operations": "one",
+        "data.cutout": 12,
+        "optimizer.sam": 0.05,
+        "optimizer.sam_every": 2,
         "trainer.max_epochs": epochs,
         "trainer.batch_size": 16,
         "trainer.mixup": 0.3,
+        "trainer.ema": 0.9,
         "trainer.accelerator": "cpu",
         "loss.strategy": "vs",
     }
@@ -218,6 +223,8 @@ def test_print_config_shows_all_settings():
     output = invoke(["--print-config", "--preset", "paper"]).output
     assert "max_epochs = 300" in output
     assert "# epochs" in output
+    strong = invoke(["--print-config", "--preset", "strong"]).output
+    assert all(line in strong for line in ('operations = "one"', "cutout = 12", "ema = 0.998", "sam = 0.0"))
 
 
 def test_classes_without_a_validation_sample(tmp_path, feature_run):

@@ -70,6 +70,17 @@ def trajectory(out: Path) -> dict[str, np.ndarray]:
         return dict(file)
 
 
+def test_a_search_trains_with_sam_and_leaves_averages_to_retraining(settings, tmp_path):
+    plain, sharp = (
+        run_search(settings, tmp_path / name, *changes)
+        for name, changes in (("plain", []), ("sharp", ["optimizer.sam=0.2", "trainer.ema=0.9"]))
+    )
+    assert sharp["outer_steps"] == plain["outer_steps"] > 0
+    assert sharp["value"] != plain["value"]
+    stored = [load_checkpoint(tmp_path / name / "checkpoints/last.ckpt")["callbacks"] for name in ("plain", "sharp")]
+    assert set(stored[0]) == set(stored[1]) == {"Recorder"}
+
+
 def test_search_retrain_evaluate(settings, tmp_path):
     out = tmp_path / "run"
     result = CliRunner().invoke(commands, ["search", *flags(settings), "--out", str(out)])

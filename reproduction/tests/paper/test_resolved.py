@@ -199,6 +199,50 @@ def test_where_files_lie_is_no_part_of_it():
     assert resolved.as_config(here).digest() == config.resolve(preset="cpu").digest()
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("data.operations", "one"),
+        ("data.cutout", 12),
+        ("optimizer.sam", 0.1),
+        ("optimizer.sam_every", 2),
+        ("trainer.ema", 0.9),
+    ],
+)
+def test_a_setting_that_is_neutral_is_no_part_of_it(name, value):
+    section, setting = name.split(".")
+    neutral = resolved.NEUTRAL_RUN[section][setting]
+    for searches in (False, True):
+        old, same, new = (
+            resolved.run("cpu", changes, searches=searches)
+            for changes in ((), (f"{name}={neutral}",), (f"{name}={value}",))
+        )
+        assert Unit("train", {"run": same}).digest == Unit("train", {"run": old}).digest
+        assert Unit("train", {"run": new}).digest != Unit("train", {"run": old}).digest
+        assert setting not in old[section]
+        assert config.setting(resolved.as_config(old), name) == neutral
+        assert config.setting(resolved.as_config(new), name) == value
+        assert resolved.changed(new, (f"{name}={neutral}",)) == old
+
+
+@dataclass(frozen=True)
+class AugmentedData(config.DataConfig):
+    cutout: int = option(8, "of another default")
+
+
+def test_a_neutral_setting_stays_neutral_when_its_default_is_another(change):
+    old = resolved.run("cpu", ())
+    change(config, "DataConfig", AugmentedData)
+    assert resolved.run("cpu", ()) != old
+    assert resolved.as_config(old).data.cutout == 0
+
+
+def test_every_neutral_setting_exists_and_is_the_default():
+    defaults = config.Config().to_mapping()
+    for section, neutral in resolved.NEUTRAL_RUN.items():
+        assert {name: defaults[section][name] for name in neutral} == neutral
+
+
 def test_resolving_needs_no_torch():
     code = "import sys, capri_paper.cli as c; from capri_paper.exhibits import Only; " \
         "[u.digest for e in c.exhibits().values() for u in e.units([0], 'cpu', Only.parse())]; " \

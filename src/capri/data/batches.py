@@ -1,4 +1,4 @@
-"""Batches from memory: arrays that fit stay there as they are (uint8, float16), and augmentation is tensor algebra.
+"""Batches from memory: arrays that fit stay there as they are (uint8, float16).
 
 No worker processes, no per-image Python. All randomness of an epoch comes from one generator, whose state a checkpoint
 can hold. With several processes each draws the same joined batch and takes its share (`Shares`), so that order and
@@ -12,32 +12,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from capri._checks import InputError
 
 Batch = tuple[Tensor, Tensor]
 Augment = Callable[[int, torch.Generator], Callable[[Tensor, slice], Tensor]]
-
-
-def crop_flip(images: Tensor, top: Tensor, left: Tensor, flip: Tensor, pad: int) -> Tensor:
-    """Images (n, h, w, c), padded with zeros by `pad`, cut at (top, left) and mirrored where `flip`: one gather."""
-    n, height, width, _ = images.shape
-    padded = F.pad(images, (0, 0, pad, pad, pad, pad))
-    rows = top[:, None] + torch.arange(height)
-    columns = left[:, None] + torch.where(flip[:, None], torch.arange(width - 1, -1, -1), torch.arange(width))
-    return padded[torch.arange(n)[:, None, None], rows[:, :, None], columns[:, None, :]]
-
-
-def random_crop_flip(pad: int = 4) -> Augment:
-    """CIFAR's usual augmentation. Draws for a whole batch come first; a process applies them to its share."""
-
-    def draw(n: int, generator: torch.Generator) -> Callable[[Tensor, slice], Tensor]:
-        top, left = torch.randint(0, 2 * pad + 1, (2, n), generator=generator)
-        flip = torch.rand(n, generator=generator) < 0.5
-        return lambda images, share: crop_flip(images, top[share], left[share], flip[share], pad)
-
-    return draw
 
 
 def image_scaling(mean: Sequence[float], std: Sequence[float]) -> Callable[[Tensor], Tensor]:

@@ -22,11 +22,19 @@ LAST, PREVIOUS, SUMMARY = Path("checkpoints", "last.ckpt"), Path("checkpoints", 
 #: The least that settings may be, and those that are shares of a whole and less than it.
 LEAST: Mapping[str, float] = {
     "seed": 0, "data.seed": 0, "data.n_max": 0, "data.imbalance": 1, "data.noise": 0, "data.workers": 0,
-    "data.image_size": 1, "data.n_classes": 2, "optimizer.lr": 0, "optimizer.weight_decay": 0, "trainer.max_epochs": 1,
-    "trainer.batch_size": 1, "trainer.mixup": 0, "trainer.gradient_clip": 0, "trainer.devices": 1,
-    "trainer.num_nodes": 1, "trainer.limit_train_batches": 0,
+    "data.image_size": 1, "data.n_classes": 2, "data.cutout": 0, "optimizer.lr": 0, "optimizer.weight_decay": 0,
+    "optimizer.sam": 0, "optimizer.sam_every": 1, "trainer.max_epochs": 1, "trainer.batch_size": 1, "trainer.mixup": 0,
+    "trainer.gradient_clip": 0, "trainer.devices": 1, "trainer.num_nodes": 1, "trainer.limit_train_batches": 0,
 }  # fmt: skip
-SHARES = ("data.val_fraction", "model.dropout", "loss.label_smoothing", "optimizer.momentum", "schedule.warmup")
+SHARES = (
+    "data.val_fraction",
+    "model.dropout",
+    "loss.label_smoothing",
+    "optimizer.momentum",
+    "schedule.warmup",
+    "trainer.ema",
+)
+CIFAR, CIFAR_SIDE = ("cifar10-lt", "cifar100-lt"), 32  # pixels
 MOST_SEED = 2**32 - 1  # of NumPy's global state
 
 
@@ -54,6 +62,10 @@ class DataConfig:
     noise: float = option(0.0, "label noise: each class gets a rate between 0 and this; the paper has 0.5")
     noise_excludes_true: bool = option(False, "noisy labels are drawn among the other classes only, never the true one")
     augment: bool = option(True, "crop and flip training images at random")
+    operations: Literal["none", "one"] = option(
+        "none", "for cifar: random operations on a training image: none, or one (turn, shear, shift, tint or solarise)"
+    )
+    cutout: int = option(0, "for cifar: side in pixels of the square that is hidden in a training image; 0: none")
     verify: bool = option(False, "check the published digests of CIFAR's files")
     image_size: int = option(224, "for imagenet-lt: side of the image crops in pixels")
     n_classes: int = option(1000, "for imagenet-lt: number of classes; fewer for a trial on a small copy of the data")
@@ -101,6 +113,8 @@ class OptimizerConfig:
     momentum: float = option(0.9, "for sgd: momentum")
     nesterov: bool = option(True, "for sgd: Nesterov momentum")
     weight_decay: float = option(5e-4, "weight decay of all parameters")
+    sam: float = option(0.0, "sharpness-aware minimisation: radius ρ of the step up before a step down; 0: none")
+    sam_every: int = option(1, "for sam: every n-th step only, the others are plain; 1: each step, at twice the time")
 
 
 @dataclass(frozen=True)
@@ -122,6 +136,10 @@ class TrainerConfig:
     max_epochs: int = option(40, "epochs of training")
     batch_size: int = option(128, "training samples per step, of all devices together")
     mixup: float = option(0.0, "mixup: α of the Beta(α, α) that mixes pairs of samples; 0: none")
+    ema: float = option(
+        0.0,
+        "decay of the moving average of the weights, which is what is validated and kept; 0: none, the last weights",
+    )
     channels_last: bool = option(True, "keep images in the channels-last memory layout")
     gradient_clip: float = option(0.0, "clip gradients to this norm; 0: no clipping")
     precision: Literal["auto", "32-true", "bf16-mixed", "16-mixed"] = option(
@@ -188,7 +206,23 @@ class Config:
                 "optimizer.nesterov is true and optimizer.momentum 0; Nesterov's method needs momentum: give some, or "
                 "set optimizer.nesterov=false."
             )
+        if self.optimizer.sam and self.trainer.precision == "16-mixed":
+            raise InputError(
+                "optimizer.sam is set and trainer.precision '16-mixed', in which the gradient of its step up may "
+                "vanish; use bf16-mixed or 32-true."
+            )
+        self._check_augmentation()
         self.check_per_class("data.counts", "loss.weights")
+
+    def _check_augmentation(self) -> None:
+        data = self.data
+        if data.name not in CIFAR and (data.operations != "none" or data.cutout):
+            raise InputError(
+                f"data.operations is {data.operations!r} and data.cutout {data.cutout}, which are for "
+                f"{' and '.join(CIFAR)}; with {data.name} set data.operations=none and data.cutout=0."
+            )
+        if data.cutout >= CIFAR_SIDE:
+            raise InputError(f"data.cutout is {data.cutout}; it must be less than the {CIFAR_SIDE} pixels of an image.")
 
     def check_per_class(self, *names: str) -> None:
         """Where the data's name says how many classes there are, lists must have one entry for each, or none."""

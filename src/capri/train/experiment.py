@@ -15,8 +15,9 @@ from torch import nn
 from capri._checks import AbsentClassWarning, InputError, Ints, check_vector
 from capri._provenance import data_digest
 from capri.attributes import frequency
-from capri.data.batches import image_scaling, random_crop_flip
-from capri.data.cifar import RELEASES, load_cifar
+from capri.data.augmentation import in_turn, random_crop_flip, random_cutout, random_operation
+from capri.data.batches import Augment, image_scaling
+from capri.data.cifar import RELEASES, CifarRelease, load_cifar
 from capri.data.features import CLINC150, load_features
 from capri.data.imagenet_lt import MEAN, STD, load_imagenet_lt
 from capri.data.modules import ArrayDataModule, ImageDataModule, SplitsDataModule
@@ -27,7 +28,7 @@ from capri.models import LinearHead, MLPHead, ResNet32, ResNet50
 from capri.policy import Policy
 from capri.strategy import Strategy
 from capri.train.checkpoints import Identity
-from capri.train.config import Config, DataConfig, LossConfig
+from capri.train.config import CIFAR, Config, DataConfig, LossConfig
 
 
 def make_data(config: Config) -> SplitsDataModule:
@@ -45,16 +46,26 @@ def make_data(config: Config) -> SplitsDataModule:
             augment=data.augment,
             workers=data.workers,
         )
-    if data.name in ("cifar10-lt", "cifar100-lt"):
+    if data.name in CIFAR:
         release = RELEASES[data.name.removesuffix("-lt")]
         return ArrayDataModule(
             splits,
             batch,
             seed,
             prepare=image_scaling(release.mean, release.std),
-            augment=random_crop_flip() if data.augment else None,
+            augment=_augmentation(data, release),
         )
     return ArrayDataModule(splits, batch, seed)
+
+
+def _augmentation(data: DataConfig, release: CifarRelease) -> Augment | None:
+    """Crop and flip, then an operation, then Cutout in the mean colour, as far as each is asked for."""
+    asked = [random_crop_flip()] if data.augment else []
+    if data.operations == "one":
+        asked.append(random_operation())
+    if data.cutout:
+        asked.append(random_cutout(data.cutout, [255 * mean for mean in release.mean]))
+    return in_turn(*asked) if asked else None
 
 
 def make_splits(config: DataConfig) -> Splits:
@@ -63,7 +74,7 @@ def make_splits(config: DataConfig) -> Splits:
     val: Part | None = None
     if config.name == "imagenet-lt":
         train, test, val, names = load_imagenet_lt(root, config.n_classes)
-    elif config.name in ("cifar10-lt", "cifar100-lt"):
+    elif config.name in CIFAR:
         train, test, names = load_cifar(config.name.removesuffix("-lt"), root, verify=config.verify)
     else:
         train, test, val, names = load_features(root / (config.file or CLINC150))

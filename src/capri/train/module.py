@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import lightning as L
@@ -17,6 +18,7 @@ from capri.errors import Absent
 from capri.evaluation import STANDARD, evaluate_confusion
 from capri.objectives import FEW_SHOT, MANY_SHOT
 from capri.train.config import OptimizerConfig, ScheduleConfig
+from capri.train.sam import flat_gradient, frozen_statistics, same_draws, step_back, step_up
 from capri.train.schedules import learning_rate_factor
 
 
@@ -75,6 +77,7 @@ class Classifier(L.LightningModule):
         self.mixup, self.absent = mixup, absent
         self.record: dict[str, float] = {}
         self.class_errors: list[float] = []
+        self._weights: list[Tensor] = []  # while SAM is above them
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits, (n, K)."""
@@ -90,15 +93,37 @@ class Classifier(L.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """The mean loss of a batch."""
-        x, y = batch
+        """The mean loss of a batch; where SAM is due, at the point above the weights."""
+        due = self.optimizer.sam > 0 and self.global_step % self.optimizer.sam_every == 0
+        with same_draws(self.device) if due else nullcontext():
+            loss = self._batch_loss(*batch)
+        self._add(self.train_sum, loss, len(batch[1]))
+        loss = self._by_samples(loss, batch)
+        return self._loss_above(loss, batch) if due else loss
+
+    def _batch_loss(self, x: Tensor, y: Tensor) -> Tensor:
         loss: Tensor = self._mixed_loss(x, y) if self.mixup else self.loss(self(x), y)
-        self._add(self.train_sum, loss, len(y))
+        return loss
+
+    def _by_samples(self, loss: Tensor, batch: Batch) -> Tensor:
+        """DDP takes the mean of the processes' gradients: a share counts by its samples."""
         if self.trainer.world_size == 1:
             return loss
-        # DDP takes the mean of the processes' gradients: a share counts by its samples.
-        joined = self._total(loss.new_tensor(len(y)))
-        return loss * (len(y) * self.trainer.world_size / joined)
+        n = len(batch[1])
+        return loss * (n * self.trainer.world_size / self._total(loss.new_tensor(n)))
+
+    def _loss_above(self, loss: Tensor, batch: Batch) -> Tensor:
+        """SAM: step up the gradient of the joined batch, and the loss of the same batch there."""
+        gradient = self._total(flat_gradient(loss, self.model)) / self.trainer.world_size
+        self._weights = step_up(self.model, gradient, self.optimizer.sam)
+        with frozen_statistics(self.model):
+            return self._by_samples(self._batch_loss(*batch), batch)
+
+    def on_after_backward(self) -> None:
+        """The gradient is known: back from SAM's point to the weights, from which the optimizer steps."""
+        if self._weights:
+            step_back(self.model, self._weights)
+            self._weights = []
 
     def on_train_epoch_start(self) -> None:
         """Count afresh. Sums are (loss, samples), and no buffers: DDP would overwrite them with the first process's."""

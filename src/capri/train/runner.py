@@ -36,6 +36,7 @@ from capri._stopping import Stopped
 from capri.bilevel.losses import ParametricCrossEntropy
 from capri.data.modules import SplitsDataModule
 from capri.train import artefacts
+from capri.train.averaging import WeightAverage
 from capri.train.checkpoints import AtomicCheckpointIO, Identity
 from capri.train.claim import claimed, started_from
 from capri.train.config import SUMMARY, Config, TrainerConfig
@@ -70,10 +71,13 @@ def run(config: Config, *, resume: bool = False) -> dict[str, Any]:
             **module_settings(config, splits),
         )
         recorder = Recorder(folder, data.generator)
-        trainer = make_trainer(config, recorder, identity(config, splits))
+        average = WeightAverage(config.trainer.ema) if config.trainer.ema else None
+        trainer = make_trainer(config, recorder, identity(config, splits), *([average] if average else []))
         if trainer.is_global_zero:
             print(describe(config, data), flush=True)
         fit(trainer, classifier, folder, resume, datamodule=data)
+        if average:
+            average.keep(classifier.model)
         with quiet():
             return _finish(config, data, classifier, recorder) if trainer.is_global_zero else {}
 
@@ -108,11 +112,11 @@ def fit(trainer: L.Trainer, module: L.LightningModule, folder: Path, resume: boo
         raise Stopped(signal.SIGTERM) from None
 
 
-def make_trainer(config: Config, recorder: Recorder, of: Identity | None = None) -> L.Trainer:
+def make_trainer(config: Config, recorder: Recorder, of: Identity | None = None, *others: Callback) -> L.Trainer:
     """Lightning's trainer; our recorder writes metrics and checkpoints (`of` this run), so its own are off."""
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     settings = config.trainer
-    callbacks: list[Callback] = [recorder, *([RunProgress()] if sys.stdout.isatty() else [])]
+    callbacks: list[Callback] = [*others, recorder, *([RunProgress()] if sys.stdout.isatty() else [])]
     return L.Trainer(
         max_epochs=settings.max_epochs,
         accelerator=settings.accelerator,

@@ -178,6 +178,7 @@ SEARCH_PRESETS: Mapping[str, Mapping[str, Any]] = {
             "hessian": "neumann",
         }
     },
+    "strong": {"search": {"epochs": 20, "warmup_epochs": 8}},
     "imagenet-lt": {"search": {"warmup_epochs": 5}},
     "clinc150-lt": {"data": {"imbalance": 50.0}, "search": {"warmup_epochs": 5, "every": 1}},
     "features": {"search": {"warmup_epochs": 5, "every": 1}},

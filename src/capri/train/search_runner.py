@@ -99,8 +99,8 @@ def _one_step(config: SearchRun, resume: bool) -> dict[str, Any]:
         recorder = Recorder(folder, data.generator)
         # Gradients are clipped by the module itself: Lightning leaves manual optimisation alone.
         settings = replace(config.trainer, gradient_clip=0.0, max_epochs=config.search_epochs)
-        trainer = make_trainer(config.training(trainer=settings), recorder, identity(config, data.splits))
-        trainer.callbacks.insert(0, _PolicyWriter(folder, config))  # type: ignore[attr-defined]
+        of, writer = identity(config, data.splits), _PolicyWriter(folder, config)
+        trainer = make_trainer(config.training(trainer=settings), recorder, of, writer)
         print(_describe(config, data), flush=True)
         fit(trainer, module, folder, resume, datamodule=data)
         return _finish(config, module, recorder)
