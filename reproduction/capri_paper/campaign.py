@@ -1,4 +1,4 @@
-"""The tables of trained images, in the order of what a run tells for its price.
+"""The tables of searches and of trained images, in the order of what a run tells for its price.
 
 A unit takes minutes to an hour, and all of them take days: `capri paper campaign` does what is missing, at low
 priority, until it is told to stop, and goes on there the next time.
@@ -43,7 +43,10 @@ class Stage:
 
 _MAIN = ("la", "ce", "vs", "cdt", "posthoc", "retrain", "cap", "plain")
 _FIRST = ("la", "vs", "ce", "cap")  # of whom three seeds are wanted before the others
+_SEARCHES = ("vs", "freq smoothed", "freq_diff smoothed", "freq population", "freq_diff population")
 STAGES = (
+    Stage("searches", "clinc150-lt", (0, 1, 2), _SEARCHES[:3]),
+    Stage("searches", "cifar100-lt-features", (0, 1, 2), _SEARCHES[:3]),
     Stage("balanced", "cifar10-lt", (0,), _MAIN),
     Stage("balanced", "cifar100-lt", (0,), _MAIN),
     Stage("balanced", "cifar10-lt", (1, 2), _FIRST),
@@ -56,6 +59,9 @@ STAGES = (
     Stage("warmup", "cifar100-lt", (0,)),
     Stage("balanced", "cifar10-lt", (1, 2), _MAIN),
     Stage("balanced", "cifar100-lt", (1, 2), _MAIN),
+    Stage("searches", "clinc150-lt-noise", (0, 1, 2)),
+    Stage("searches", "clinc150-lt", (3, 4), _SEARCHES),
+    Stage("searches", "cifar100-lt-features", (3, 4), _SEARCHES),
 )
 
 

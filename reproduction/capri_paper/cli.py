@@ -74,7 +74,7 @@ def campaign(
     results: Results = Path("reproduction/results"),
     data: Data = Path("data"),
 ) -> None:
-    """Fill the tables of trained images, the most telling runs first, at low priority.
+    """Fill the tables of searches and trained images, the most telling runs first, at low priority.
 
     A run that is stopped goes on from its last epoch with the same command; each result is stored as it ends.
     """

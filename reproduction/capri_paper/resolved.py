@@ -13,7 +13,7 @@ from typing import Any
 from capri import dictionary, packs
 from capri.extension import data_digest
 from capri.train.config import Config, resolve
-from capri.train.search_config import SearchRun, resolve_search
+from capri.train.search_config import POPULATIONS, SearchRun, resolve_search
 from capri.train.settings import build, merge, parse_assignments
 
 DIGITS = "digits"  # the folder of data that come from scikit-learn and lie with the results
@@ -140,16 +140,8 @@ def dictionary_constants() -> dict[str, Any]:
 
 
 def population_constants() -> dict[str, Any]:
-    """Of the search by populations."""
-    from capri.bilevel import out_of_fold, population
-    from capri.train import population_search
-
-    found = _constants(
-        population, "SPREADS", "CONSTANTS", "FIRST_STEP", "STEPS", "BEST", "CANDIDATES", "SHARE", "PRIOR"
-    )
-    found |= _constants(out_of_fold, "NEWTON") | _constants(population_search, "FRESH")
-    found |= {"TAUS": list(population_search.TAUS), "GAMMAS": list(population_search.GAMMAS)}
-    return found | _constants(dictionary, "ORDERED_TOLERANCE")
+    """Of the search by populations, whose own constants load torch: a version stands for them."""
+    return {"POPULATIONS": POPULATIONS} | _constants(dictionary, "ORDERED_TOLERANCE")
 
 
 @cache

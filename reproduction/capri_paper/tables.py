@@ -360,5 +360,46 @@ SMOOTHING_TABLE = Table(
     note="Test errors after retraining.",
 )
 
+_POPULATION = "search.method=population"
+
+
+def _searches_cell(row: str, column: str, seed: int, size: Size) -> Cell | None:
+    data, value = column.split(" ")
+    attributes, _, how = row.partition(" ")
+    if not how:
+        return _trained(row, data, seed, size, value, ZERO_START if data.endswith("-noise") else LA_START)
+    if attributes.endswith("noise") and not data.endswith("-noise"):
+        return None
+    changes = [_POPULATION] + ([_SMOOTHED] if how == "smoothed" else [])
+    return _cell(bilevel(data, seed, size, ATTRIBUTES[attributes], *changes), "test", value)
+
+
+SEARCHES_TABLE = Table(
+    "searches",
+    {
+        "ce": "cross-entropy",
+        "la": "LA",
+        "cdt": "CDT",
+        "vs": "VS",
+        "plain": "plain, one step (AutoBalance)",
+        "freq_diff": "CAP: freq + diff, one step",
+        "freq population": "CAP: freq, population",
+        "freq_diff population": "CAP: freq + diff, population",
+        "freq smoothed": "CAP: freq, population, with smoothing",
+        "freq_diff smoothed": "CAP: freq + diff, population, with smoothing",
+        "freq_diff_noise smoothed": "CAP: freq + diff + noise, population, with smoothing",
+    },
+    {
+        f"{d} {v}": (v, d)
+        for d in ("clinc150-lt", "cifar100-lt-features", "clinc150-lt-noise")
+        for v in ("balanced", "sdev")
+    },
+    _TITLES,
+    _searches_cell,
+    beyond="Which search: one step, or populations judged at the end of training",
+    note="Test errors after retraining. A search by populations returns what its evidence chooses, which may be "
+    "cross-entropy, LA or VS.",
+)
+
 TABLES = (BALANCED, OBJECTIVES_TABLE, ATTRIBUTES_TABLE, WARMUP_TABLE, TRANSFER_TABLE, HESSIAN_TABLE,
-          PRETRAINING_TABLE, VALIDATION_TABLE, RATE_TABLE, SMOOTHING_TABLE)  # fmt: skip
+          PRETRAINING_TABLE, VALIDATION_TABLE, RATE_TABLE, SMOOTHING_TABLE, SEARCHES_TABLE)  # fmt: skip

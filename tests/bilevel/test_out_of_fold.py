@@ -13,11 +13,11 @@ from capri.bilevel.out_of_fold import (
     class_means,
     decision_losses,
     sharpness,
-    spread_over_folds,
 )
 from capri.bilevel.side_by_side import Recipe, logits_side_by_side, train_side_by_side
 from capri.bilevel.strategy_map import StrategyTensors
 from capri.models import MLPHead
+from capri.sampling import stratified_folds
 
 K, D = 4, 5
 COUNTS = (40, 20, 10, 5)
@@ -42,21 +42,9 @@ def judge(folds, seed=0):
     return CrossValidation(MLPHead(D, K, (8,)), x, y, K, recipe, folds)
 
 
-def test_folds_share_each_class_evenly_and_start_where_chance_says():
-    y = samples()[1]
-    folds = spread_over_folds(y, 5, 0)
-    for k in range(K):
-        sizes = np.bincount(folds[y == k].numpy(), minlength=5)
-        assert sizes.max() - sizes.min() <= 1
-    lonely = torch.stack([spread_over_folds(torch.arange(30), 5, seed) for seed in range(3)])
-    assert len(torch.unique(lonely)) == 5  # classes of one sample are not all in the first fold
-    assert torch.equal(folds, spread_over_folds(y, 5, 0))
-    assert not torch.equal(folds, spread_over_folds(y, 5, 1))
-
-
 def test_losses_are_those_of_networks_that_did_not_see_the_sample():
     x, y = samples()
-    folds = spread_over_folds(y, 3, 0)
+    folds = torch.from_numpy(stratified_folds(y, 3, 0))
     judging = judge(folds)
     strategies = neutral(2)._replace(l=torch.tensor([[0.0, 0, 0, 0], [1.0, 0, -1, -2]]))
     losses = judging.losses(strategies)
@@ -71,7 +59,7 @@ def test_losses_are_those_of_networks_that_did_not_see_the_sample():
 
 def test_samples_outside_the_folds_train_and_never_judge():
     y = samples()[1]
-    folds = torch.where(torch.arange(len(y)) % 2 == 0, -1, spread_over_folds(y, 3, 0))
+    folds = torch.where(torch.arange(len(y)) % 2 == 0, -1, torch.from_numpy(stratified_folds(y, 3, 0)))
     judging = judge(folds)
     assert judging.losses(neutral(1)).shape == (1, int((folds >= 0).sum()))
     assert judging.counts.sum() == (folds >= 0).sum()

@@ -29,33 +29,6 @@ AT_ONCE = 100  # copies in one computation
 NEWTON = 15  # steps to the temperature
 
 
-def spread_over_folds(y: Tensor, n_folds: int, seed: int) -> Tensor:
-    """Folds of the samples, (N,): each class is spread as evenly as it goes, and starts at a fold of its own.
-
-    Parameters
-    ----------
-    y : Tensor of shape (N,)
-        Classes.
-    n_folds : int
-        How many.
-    seed : int
-        Of the order within a class.
-
-    Returns
-    -------
-    Tensor of shape (N,)
-        Numbers from 0 to n_folds − 1.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    folds = torch.empty_like(y)
-    for k in torch.unique(y):
-        own = (y == k).nonzero()[:, 0]
-        own = own[torch.randperm(len(own), generator=generator)]
-        first = int(torch.randint(n_folds, (), generator=generator))
-        folds[own] = (first + torch.arange(len(own))) % n_folds
-    return folds
-
-
 @dataclass(frozen=True)
 class CrossValidation:
     """Judges strategies by networks that are trained to the end without a fold of the samples, fold by fold.
@@ -71,7 +44,8 @@ class CrossValidation:
     recipe : Recipe
         How networks are trained.
     folds : Tensor of shape (N,)
-        The fold of each sample, as `spread_over_folds` gives it. Those with −1 always train and never judge.
+        The fold of each sample, as `capri.sampling.stratified_folds` gives it. Those with −1 always train and never
+        judge.
     """
 
     model: nn.Module

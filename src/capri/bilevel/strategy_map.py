@@ -35,7 +35,13 @@ SMOOTHING_START = -4.0  # ε starts at 0.5·sigmoid(−4) = 0.009
 
 
 class StrategyTensors(NamedTuple):
-    """ω, l, Δ and ε per class, (K,) each."""
+    """ω, l, Δ and ε per class, (K,) each; of P strategies, (P, K).
+
+    Parameters
+    ----------
+    omega, l, delta, smoothing : Tensor
+        Weights, offsets, multipliers and label smoothing.
+    """
 
     omega: Tensor
     l: Tensor

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from capri._checks import InputError
 from capri.attributes import Attributes
-from capri.bilevel.out_of_fold import CrossValidation, spread_over_folds
+from capri.bilevel.out_of_fold import CrossValidation
 from capri.bilevel.outer_objective import OuterObjective
 from capri.bilevel.population import Generation, Points, Space, evolve
 from capri.bilevel.side_by_side import Recipe
@@ -34,6 +34,7 @@ from capri.bilevel.strategy_map import Dictionaries, StrategyMap, StrategyTensor
 from capri.data.splits import Splits
 from capri.evidence import gather
 from capri.policy import Policy
+from capri.sampling import stratified_folds
 from capri.strategy import Strategy
 from capri.train import artefacts
 from capri.train.checkpoints import AtomicCheckpointIO
@@ -137,7 +138,7 @@ def search(config: SearchRun, *, resume: bool = False) -> dict[str, Any]:
         model = make_model(config, splits)
         ledger = Ledger(folder, AtomicCheckpointIO(identity(config, splits)), resume)
         x, y = torch.from_numpy(splits.train.x).float(), torch.from_numpy(splits.train.y).long()
-        folds = spread_over_folds(y, config.search.folds, config.seed)
+        folds = torch.from_numpy(stratified_folds(y, config.search.folds, config.seed))
         validation = CrossValidation(model, x, y, splits.n_classes, make_recipe(config), folds)
         judge = Judge(validation, outer_objective(config.search, splits, config.data.absent, validation.counts), ledger)
         found = find(config, splits, judge)
@@ -219,12 +220,10 @@ def _decide(
     found = Named("CAP", f"CAP: {' + '.join(config.search.attributes)}", _strategy(space.strategies(last.mean[None])))
     finalists = [*rivals, found]
     tensors, y = _tensors([n.strategy for n in finalists]), judge.validation.y
-    fresh = [
-        judge.errors(
-            f"finalists, folds {i}", tensors, spread_over_folds(y, config.search.folds, config.seed + 1000 * i)
-        )
-        for i in range(1, FRESH + 1)
-    ]
+    fresh = []
+    for i in range(1, FRESH + 1):
+        folds = torch.from_numpy(stratified_folds(y, config.search.folds, config.seed + 1000 * i))
+        fresh.append(judge.errors(f"finalists, folds {i}", tensors, folds))
     values = judge.values(np.mean(fresh, axis=0))
     spread = np.std([judge.values(errors) for errors in fresh], axis=0, ddof=1)
     table = [(n.name, float(v), float(s)) for n, v, s in zip(finalists, values, spread, strict=True)]

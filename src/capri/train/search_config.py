@@ -16,6 +16,7 @@ from capri.train.settings import merge, option
 
 ATTRIBUTES = tuple(REGISTRY)
 PLAIN = ("identity",)
+POPULATIONS = 1  # version of the search by populations: raise it where another strategy would be found
 LEAST: Mapping[str, float] = {
     "search.epochs": 0, "search.warmup_epochs": 0, "search.every": 1, "search.batch_size": 0, "search.lr": 0,
     "search.weight_decay": 0, "search.damping": 0, "search.iterations": 1, "search.terms": 0,
