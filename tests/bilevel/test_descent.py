@@ -69,6 +69,11 @@ def test_it_stays_where_training_is_sound(beyond):
     assert at.path[-1] == pytest.approx(0.6, abs=1e-6)
 
 
+def test_a_start_that_diverges_is_named():
+    with pytest.raises(FloatingPointError, match="the training that a search starts from diverges"):
+        descent.begin(lambda z: (1.0, lambda: np.full(2, np.nan)), np.zeros(2))
+
+
 def test_it_is_done_where_no_step_helps():
     at = run(lambda z: (float(np.abs(z).sum()), lambda: -np.sign(z)), [1.0, 1.0], 10)  # a gradient that lies
     assert at.done

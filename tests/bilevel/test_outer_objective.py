@@ -62,6 +62,23 @@ def test_an_epoch_of_batches_is_the_full_gradient(objective, class_loss):
     assert np.std(parts) > 1e-3 * abs(full), "batches differ; their mean is what counts"
 
 
+@pytest.mark.parametrize("class_loss", ["ce", "error"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_all_at_once_has_the_value_and_the_gradient_of_the_batches(objective, class_loss):
+    model, x, y = problem()
+    outer = make(objective, class_loss=class_loss)
+    logits = model(x)
+    outer.anchor(class_sums(logits, y, class_loss, K))
+    whole = outer.on_all(logits, y)
+    assert float(whole.detach()) == pytest.approx(outer.value(), rel=1e-6)  # anchors are measured in single precision
+    slopes = [
+        torch.autograd.grad(value, model.weight, retain_graph=True) for value in (whole, outer.surrogate(logits, y))
+    ]
+    torch.testing.assert_close(*slopes, rtol=1e-5, atol=1e-7)
+    with pytest.raises(InputError, match="hold 39 samples of class 0, the objective counts 40"):
+        outer.on_all(logits[y.argmin() != torch.arange(len(y))], y[y.argmin() != torch.arange(len(y))])
+
+
 def test_balanced_is_the_balanced_cross_entropy():
     model, x, y = problem()
     outer = make("balanced")

@@ -1,8 +1,8 @@
 """Descent with few evaluations, each of them dear: L-BFGS whose state is plain arrays.
 
 An evaluation is a whole training, so the value is asked for first, and the gradient only where the value was accepted.
-A step tries the quasi-Newton direction, no longer than `reach`, and shortens it until the value falls (Armijo) to where
-the gradient has not exploded: at the edge of its stability a training may end well, but its derivatives are boundless and
+A step tries the quasi-Newton direction, no longer than `reach`, and shortens it until the value falls (Armijo) and the
+gradient has not exploded: at the edge of stability a training may end well, but its derivatives are boundless there and
 lead nowhere.
 """
 
@@ -52,9 +52,12 @@ class Descent:
 
 def begin(evaluate: Callable[[Vector], Evaluation], z: Vector) -> Descent:
     """At its start."""
-    value, gradient = evaluate(z)
+    value, slopes = evaluate(z)
+    gradient = slopes()
+    if not (np.isfinite(value) and np.isfinite(gradient).all()):
+        raise FloatingPointError("the training that a search starts from diverges; lower its learning rate.")
     none = np.zeros((0, len(z)))
-    return Descent(z[None].copy(), np.array([value]), gradient(), none, none)
+    return Descent(z[None].copy(), np.array([value]), gradient, none, none)
 
 
 def step(evaluate: Callable[[Vector], Evaluation], at: Descent, reach: float, tolerance: float) -> Descent:

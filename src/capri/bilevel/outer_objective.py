@@ -124,6 +124,38 @@ class OuterObjective:
         a = self.coefficients().to(logits)
         return (a[y] * sample_losses(logits, y, self.class_loss)).mean()
 
+    def on_all(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The objective itself on all of validation at once, with its gradient; running class errors stay.
+
+        Parameters
+        ----------
+        logits : Tensor of shape (N, K)
+            Of all samples that the objective counts.
+        y : Tensor of shape (N,)
+            Their classes, each as often as it was counted.
+
+        Returns
+        -------
+        Tensor
+            A scalar.
+        """
+        losses = sample_losses(logits, y, self.class_loss)
+        seen = torch.bincount(y, minlength=len(self.counts)).cpu()
+        self.refuse_other_counts(seen)
+        sums = torch.zeros(len(self.counts), dtype=losses.dtype, device=losses.device).index_add(0, y, losses)
+        errors = (sums / seen.clamp_min(1).to(sums))[torch.from_numpy(self.present).to(y.device)]
+        value, c = self.evaluator.smooth(errors.detach().double().cpu().numpy())
+        return value + (torch.from_numpy(c).to(errors) * (errors - errors.detach())).sum()
+
+    def refuse_other_counts(self, seen: Tensor) -> None:
+        """Samples per class must be those that the objective was made of."""
+        if not torch.equal(seen.to(self.counts), self.counts):
+            at = int((seen != self.counts).nonzero()[0])
+            raise InputError(
+                f"batches hold {int(seen[at])} samples of class {at}, the objective counts {int(self.counts[at])}; "
+                "give all of validation, each sample once (no drop_last)."
+            )
+
     def update(self, logits: Tensor, y: Tensor) -> None:
         """Renew the running class errors by a batch's; arguments as in `surrogate`."""
         losses, labels = sample_losses(logits.detach(), y, self.class_loss).double().cpu(), y.cpu()
