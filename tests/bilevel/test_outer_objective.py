@@ -108,6 +108,67 @@ def test_running_errors_follow():
     torch.testing.assert_close(outer.errors[1:], before[1:])
 
 
+# -- drawing -----------------------------------------------------------------------------------------------------------
+
+
+def drawn(objective: str) -> tuple[OuterObjective, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """An objective with its class errors, the classes of samples, q_i, and the gradient of each sample alone (N, …)."""
+    model, x, y = problem()
+    outer = make(objective)
+    logits = model(x)
+    outer.anchor(class_sums(logits, y, outer.class_loss, K))
+    singles = [outer.surrogate(logits[i : i + 1], y[i : i + 1]) for i in range(len(y))]
+    slopes = [torch.autograd.grad(one, model.weight, retain_graph=True)[0].flatten() for one in singles]
+    return outer, y, outer.draw_probabilities()[y], torch.stack(slopes)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_importance_draws_are_unbiased_and_less_noisy(objective):
+    """Exact expectations over one draw: Σ q_i (weight_i · gradient_i) is the mean over all samples."""
+    _, y, q, slopes = drawn(objective)
+    assert float(q.sum()) == pytest.approx(1)
+    weights = 1 / (len(y) * q)
+    full = slopes.mean(dim=0)
+    torch.testing.assert_close(q @ (weights[:, None] * slopes), full)
+
+    def variance(p: torch.Tensor, w: torch.Tensor) -> float:
+        return float(p @ (w[:, None] * slopes - full).square().sum(dim=1))
+
+    uniform = variance(torch.full_like(q, 1 / len(y)), torch.ones_like(q))
+    if objective == "plain":  # all samples weigh alike there already
+        assert variance(q, weights) == pytest.approx(uniform)
+    else:
+        assert variance(q, weights) < 0.8 * uniform
+
+
+def test_importance_gives_samples_of_a_balanced_objective_one_weight():
+    outer, y, q, _ = drawn("balanced")
+    torch.testing.assert_close(outer.coefficients()[y] / (len(y) * q), torch.ones(len(y), dtype=torch.float64))
+    torch.testing.assert_close(outer.draw_probabilities() * outer.counts, torch.full((K,), 1 / K, dtype=torch.float64))
+    logits = torch.randn(len(y), K, dtype=torch.float64)
+    weighted = outer.surrogate(logits, y, 1 / (len(y) * q))
+    torch.testing.assert_close(weighted, F.cross_entropy(logits, y))
+
+
+def test_classes_that_the_objective_does_not_look_at_are_drawn_a_little():
+    outer, _, _, _ = drawn("worst")
+    shares = outer.draw_probabilities() * outer.counts
+    assert sorted(shares.tolist())[-1] > 0.9
+    assert float(shares.min()) == pytest.approx(0.1 / K / (1 + 0.1 * (K - 1) / K))
+
+
+def test_a_batch_that_was_replaced_may_hold_a_sample_twice():
+    model, x, y = problem()
+    outer = make("balanced")
+    logits = model(x).detach()
+    two = (y == 5).nonzero()[:1, 0].repeat(2)  # the same of two samples
+    outer.update(logits[two], y[two], replaced=True)
+    own = float(F.cross_entropy(logits[two], y[two]))
+    assert float(outer.errors[5]) == pytest.approx(0.75 * own)
+    outer.update(logits[two], y[two])
+    assert float(outer.errors[5]) == pytest.approx(own)
+
+
 def test_bounded_errors_where_a_spread_asks_for_them():
     names = ("balanced", "cvar:0.2", "min_recall", "sdev", "mix:0.5", "gmean")
     assert [make(o).class_loss for o in names] == ["ce"] * 3 + ["error"] * 3
