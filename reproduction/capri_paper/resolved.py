@@ -22,6 +22,14 @@ ELSEWHERE = ("classes", "weights", "groups", "bootstrap")  # of the data, and of
 #: Where tuning goes by the labels as they are, it does what it did before these could be set: they are not in the key.
 NEUTRAL: Mapping[str, Any] = {"borrow": 0, "target_shares": "validation"}
 
+#: The same for runs: at these values they do what they did before there were such settings.
+NEUTRAL_RUN: Mapping[str, Any] = {
+    "search.draw": "uniform",
+    "search.average": 0.0,
+    "search.prior": 0.0,
+    "search.trust": False,
+}
+
 
 @cache
 def run(preset: str, changes: tuple[str, ...], *, searches: bool = False) -> Mapping[str, Any]:
@@ -36,13 +44,22 @@ def changed(settings: Mapping[str, Any], changes: Sequence[str]) -> Mapping[str,
 
 def as_config(settings: Mapping[str, Any]) -> Config:
     """The configuration that `run` has resolved."""
-    return build(SearchRun if "search" in settings else Config, settings)
+    filled = dict(settings)
+    for name, neutral in NEUTRAL_RUN.items():
+        section, setting = name.split(".")
+        if section in filled:
+            filled[section] = {setting: neutral, **filled[section]}
+    return build(SearchRun if "search" in filled else Config, filled)
 
 
 def _anywhere(config: Config) -> Mapping[str, Any]:
     """Without where files lie, which decides nothing; only digits in place of other data are named."""
     settings = config.to_mapping()
     del settings["out"]
+    for name, neutral in NEUTRAL_RUN.items():
+        section, setting = name.split(".")
+        if section in settings and settings[section][setting] == neutral:
+            del settings[section][setting]
     if settings["data"]["root"] != DIGITS:
         del settings["data"]["root"]
     return settings

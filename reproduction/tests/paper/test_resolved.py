@@ -199,6 +199,31 @@ def test_where_files_lie_is_no_part_of_it():
     assert resolved.as_config(here).digest() == config.resolve(preset="cpu").digest()
 
 
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("draw", "importance"), ("average", 0.25), ("prior", 0.25), ("trust", True)],
+)
+def test_neutral_settings_of_a_run_are_no_part_of_its_key(name, other):
+    neutral, value = resolved.run("cpu", (), searches=True), resolved.NEUTRAL_RUN[f"search.{name}"]
+    assert name not in neutral["search"]
+    assert getattr(resolved.as_config(neutral).search, name) == value
+    assert resolved.as_config(neutral).digest() == search_config.resolve_search(preset="cpu").digest()
+    changed = resolved.changed(neutral, [f"search.{name}={json.dumps(other)}"])
+    assert changed["search"] == {**neutral["search"], name: other}
+    assert getattr(resolved.as_config(changed).search, name) == other
+    assert resolved.changed(changed, [f"search.{name}={json.dumps(value)}"]) == neutral
+
+
+def test_a_neutral_setting_stays_neutral_where_its_default_changes(change):
+    @dataclass(frozen=True)
+    class Averaged(search_config.SearchConfig):
+        average: float = option(0.5, "of the last moves")
+
+    neutral = resolved.run("cpu", (), searches=True)
+    change(search_config, "SearchConfig", Averaged)
+    assert resolved.as_config(neutral).search.average == 0.0
+
+
 def test_resolving_needs_no_torch():
     code = "import sys, capri_paper.cli as c; from capri_paper.exhibits import Only; " \
         "[u.digest for e in c.exhibits().values() for u in e.units([0], 'cpu', Only.parse())]; " \
