@@ -30,6 +30,7 @@ NEUTRAL_RUN: Mapping[str, Mapping[str, Any]] = {
     "data": {"operations": "none", "cutout": 0},
     "optimizer": {"sam": 0.0, "sam_every": 1},
     "trainer": {"ema": 0.0},
+    "search": {"draw": "uniform", "average": 0.0, "prior": 0.0, "trust": False},
 }
 
 
@@ -46,16 +47,17 @@ def changed(settings: Mapping[str, Any], changes: Sequence[str]) -> Mapping[str,
 
 def as_config(settings: Mapping[str, Any]) -> Config:
     """The configuration that `run` has resolved."""
+    filled = merge({name: neutral for name, neutral in NEUTRAL_RUN.items() if name in settings}, settings)
     if "search" not in settings:
-        return build(Config, merge(NEUTRAL_RUN, settings))
-    return build(SearchRun, merge({**NEUTRAL_RUN, "search": {"method": "one-step"}}, settings))
+        return build(Config, filled)
+    return build(SearchRun, merge({"search": {"method": "one-step"}}, filled))
 
 
 def _anywhere(config: Config) -> Mapping[str, Any]:
     """Without where files lie, which decides nothing, and what is neutral; only digits in place of data are named."""
     settings = config.to_mapping()
-    for section, neutral in NEUTRAL_RUN.items():
-        for name, value in neutral.items():
+    for section in NEUTRAL_RUN.keys() & settings.keys():
+        for name, value in NEUTRAL_RUN[section].items():
             if settings[section][name] == value:
                 del settings[section][name]
     del settings["out"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from capri._checks import InputError
+from capri.bilevel import Dictionaries, JudgedTraining, Recipe, StrategyMap, unrolled_search
 from capri.bilevel.hypergradient import (
     AnyLoss,
     InverseHessianSettings,
@@ -27,6 +29,7 @@ from capri.bilevel.hypergradient import (
     outer_gradient,
 )
 from capri.bilevel.losses import parametric_cross_entropy
+from capri.dictionary import Dictionary
 from capri.models import MLPHead, ResNet32
 
 K = 5
@@ -300,11 +303,14 @@ class TwoLevels:
         return torch.autograd.grad(parts[1:], at, found.alpha[1:])[0].numpy()
 
 
-def test_ggn_cg_reaches_the_bilevel_optimum():
-    task = TwoLevels()
-    tight = {"xatol": 1e-6, "fatol": 1e-11}
-    brute = minimize(lambda a: task.outer(torch.tensor(a)), [0.0, 0.0], method="Nelder-Mead", options=tight)
-    start = np.zeros(2)
+@pytest.fixture(scope="module")
+def brute():
+    tight, task = {"xatol": 1e-6, "fatol": 1e-11}, TwoLevels()
+    return minimize(lambda a: task.outer(torch.tensor(a)), [0.0, 0.0], method="Nelder-Mead", options=tight)
+
+
+def test_ggn_cg_reaches_the_bilevel_optimum(brute):
+    task, start = TwoLevels(), np.zeros(2)
     ggn = minimize(lambda a: task.outer(torch.tensor(a)), start, jac=lambda a: task.slope(a, "ggn-cg")).x
     identity = root(task.slope, brute.x, args=("identity",), tol=1e-8).x
     assert np.abs(ggn - brute.x).max() < 1e-3
@@ -314,3 +320,22 @@ def test_ggn_cg_reaches_the_bilevel_optimum():
     assert brute.x == pytest.approx([0.685, 0.221], abs=1e-3)
     assert identity == pytest.approx([1.067, -0.116], abs=1e-3)
     assert losses == pytest.approx([0.8347, 0.8486, 1.2628], abs=1e-4)
+
+
+def test_unrolled_reaches_the_bilevel_optimum(brute):
+    """120 full-batch steps end near the inner optimum; one-step (identity) stops 0.0139 above, see the test before."""
+    task = TwoLevels()
+    d = Dictionary(task.d.numpy()[:, None], (("freq", "log"),), "raw", np.zeros(1), np.eye(1), 0.0)
+    made = StrategyMap(Dictionaries(d, d), ["l", "delta"], delta_form="exp", dtype=torch.float64)
+    for p in task.model.parameters():
+        nn.init.zeros_(p)
+    optimizer = partial(torch.optim.SGD, lr=0.25, momentum=0.9, nesterov=True, weight_decay=task.decay)
+    recipe = Recipe(120, len(task.y), optimizer, lambda step, steps, per_epoch: 1.0)
+    training = JudgedTraining(task.model, task.x, task.y, recipe, F.cross_entropy, val=(task.x_val, task.y_val))
+    found = unrolled_search(training, made, tolerance=1e-4)
+    assert found.values[0] == pytest.approx(1.2628, abs=1e-4)
+    assert found.values[-1] == pytest.approx(brute.fun, abs=1e-4)
+    assert task.outer(torch.from_numpy(found.w[-1])) == pytest.approx(brute.fun, abs=1e-6)
+    assert found.w[-1] == pytest.approx(brute.x, abs=5e-3)
+    assert found.done
+    assert len(found.values) <= 12

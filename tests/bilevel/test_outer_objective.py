@@ -62,6 +62,23 @@ def test_an_epoch_of_batches_is_the_full_gradient(objective, class_loss):
     assert np.std(parts) > 1e-3 * abs(full), "batches differ; their mean is what counts"
 
 
+@pytest.mark.parametrize("class_loss", ["ce", "error"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_all_at_once_has_the_value_and_the_gradient_of_the_batches(objective, class_loss):
+    model, x, y = problem()
+    outer = make(objective, class_loss=class_loss)
+    logits = model(x)
+    outer.anchor(class_sums(logits, y, class_loss, K))
+    whole = outer.on_all(logits, y)
+    assert float(whole.detach()) == pytest.approx(outer.value(), rel=1e-6)  # anchors are measured in single precision
+    slopes = [
+        torch.autograd.grad(value, model.weight, retain_graph=True) for value in (whole, outer.surrogate(logits, y))
+    ]
+    torch.testing.assert_close(*slopes, rtol=1e-5, atol=1e-7)
+    with pytest.raises(InputError, match="hold 39 samples of class 0, the objective counts 40"):
+        outer.on_all(logits[y.argmin() != torch.arange(len(y))], y[y.argmin() != torch.arange(len(y))])
+
+
 def test_balanced_is_the_balanced_cross_entropy():
     model, x, y = problem()
     outer = make("balanced")
@@ -89,6 +106,67 @@ def test_running_errors_follow():
     outer.update(logits[y == 0][:10] * 0, y[y == 0][:10])
     assert outer.errors[0] == pytest.approx(0.75 * before[0] + 0.25 * np.log(K))
     torch.testing.assert_close(outer.errors[1:], before[1:])
+
+
+# -- drawing -----------------------------------------------------------------------------------------------------------
+
+
+def drawn(objective: str) -> tuple[OuterObjective, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """An objective with its class errors, the classes of samples, q_i, and the gradient of each sample alone (N, …)."""
+    model, x, y = problem()
+    outer = make(objective)
+    logits = model(x)
+    outer.anchor(class_sums(logits, y, outer.class_loss, K))
+    singles = [outer.surrogate(logits[i : i + 1], y[i : i + 1]) for i in range(len(y))]
+    slopes = [torch.autograd.grad(one, model.weight, retain_graph=True)[0].flatten() for one in singles]
+    return outer, y, outer.draw_probabilities()[y], torch.stack(slopes)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_importance_draws_are_unbiased_and_less_noisy(objective):
+    """Exact expectations over one draw: Σ q_i (weight_i · gradient_i) is the mean over all samples."""
+    _, y, q, slopes = drawn(objective)
+    assert float(q.sum()) == pytest.approx(1)
+    weights = 1 / (len(y) * q)
+    full = slopes.mean(dim=0)
+    torch.testing.assert_close(q @ (weights[:, None] * slopes), full)
+
+    def variance(p: torch.Tensor, w: torch.Tensor) -> float:
+        return float(p @ (w[:, None] * slopes - full).square().sum(dim=1))
+
+    uniform = variance(torch.full_like(q, 1 / len(y)), torch.ones_like(q))
+    if objective == "plain":  # all samples weigh alike there already
+        assert variance(q, weights) == pytest.approx(uniform)
+    else:
+        assert variance(q, weights) < 0.8 * uniform
+
+
+def test_importance_gives_samples_of_a_balanced_objective_one_weight():
+    outer, y, q, _ = drawn("balanced")
+    torch.testing.assert_close(outer.coefficients()[y] / (len(y) * q), torch.ones(len(y), dtype=torch.float64))
+    torch.testing.assert_close(outer.draw_probabilities() * outer.counts, torch.full((K,), 1 / K, dtype=torch.float64))
+    logits = torch.randn(len(y), K, dtype=torch.float64)
+    weighted = outer.surrogate(logits, y, 1 / (len(y) * q))
+    torch.testing.assert_close(weighted, F.cross_entropy(logits, y))
+
+
+def test_classes_that_the_objective_does_not_look_at_are_drawn_a_little():
+    outer, _, _, _ = drawn("worst")
+    shares = outer.draw_probabilities() * outer.counts
+    assert sorted(shares.tolist())[-1] > 0.9
+    assert float(shares.min()) == pytest.approx(0.1 / K / (1 + 0.1 * (K - 1) / K))
+
+
+def test_a_batch_that_was_replaced_may_hold_a_sample_twice():
+    model, x, y = problem()
+    outer = make("balanced")
+    logits = model(x).detach()
+    two = (y == 5).nonzero()[:1, 0].repeat(2)  # the same of two samples
+    outer.update(logits[two], y[two], replaced=True)
+    own = float(F.cross_entropy(logits[two], y[two]))
+    assert float(outer.errors[5]) == pytest.approx(0.75 * own)
+    outer.update(logits[two], y[two])
+    assert float(outer.errors[5]) == pytest.approx(own)
 
 
 def test_bounded_errors_where_a_spread_asks_for_them():

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import parameters_to_vector
 
 from capri import Attributes, InputError
 from capri.attributes import frequency
@@ -82,6 +83,48 @@ def test_a_step_goes_down_the_double_backward(parts, rate):
         assert slope.abs().max() > 1e-6
     assert outer.optimizer.param_groups[0]["lr"] == 0.1, "the factor is of one step"
     assert all(p.grad is None for p in theta), "the network's gradients are the inner optimizer's"
+
+
+def test_the_prior_pulls_w_back_to_its_start():
+    bare, held = sgd(outer_step(ALL)), sgd(outer_step(ALL, prior=0.3))
+    start = [p.detach().clone() for p in held.map.parameters()]
+    for outer in (bare, held):
+        outer.step(TRAIN, VALIDATION)
+    for a, b in zip(bare.map.parameters(), held.map.parameters(), strict=True):
+        assert torch.equal(a, b), "at the start there is nothing to pull"
+    away = [p.detach().clone() for p in held.map.parameters()]
+    for outer in (bare, held):
+        outer.step(TRAIN, VALIDATION)
+    for a, b, w, first in zip(bare.map.parameters(), held.map.parameters(), away, start, strict=True):
+        torch.testing.assert_close(b.detach(), a.detach() - 0.1 * 2 * 0.3 * (w - first), rtol=1e-9, atol=1e-12)
+
+
+def test_trust_shortens_the_optimizer_s_step_and_follows_what_is_clear():
+    plain, trusting = outer_step(), outer_step(trust=True)
+    w = parameters_to_vector(trusting.map.parameters()).detach().clone()
+    trusting.step(TRAIN, VALIDATION)
+    assert torch.equal(parameters_to_vector(trusting.map.parameters()), w), "the first step only measures"
+    plain.step(TRAIN, VALIDATION)
+    for _ in range(5):  # the same batches again: gradients agree
+        before = [parameters_to_vector(o.map.parameters()).detach().clone() for o in (plain, trusting)]
+        for outer in (plain, trusting):
+            outer.step(TRAIN, VALIDATION)
+        moves = [
+            (parameters_to_vector(o.map.parameters()).detach() - b).abs()
+            for o, b in zip((plain, trusting), before, strict=True)
+        ]
+    torch.testing.assert_close(moves[1], moves[0], rtol=0.1, atol=0)
+
+
+def test_importance_weighs_the_validation_batch():
+    """Two samples of class 3 of one batch, once with weight ½ each and once one of them alone, make the same step."""
+    (x, y), outer, twin = VALIDATION, sgd(outer_step()), sgd(outer_step())
+    one = (y == 3).nonzero()[:1, 0]
+    two = one.repeat(2)
+    outer.step(TRAIN, (x[one], y[one]), importance=torch.ones(1))
+    twin.step(TRAIN, (x[two], y[two]), importance=torch.tensor([0.5, 1.5]))
+    for a, b in zip(outer.map.parameters(), twin.map.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
 
 
 def test_the_loss_is_at_the_strategy_as_it_stands():
@@ -173,8 +216,9 @@ def test_a_strategy_that_ran_away_leaves_the_loss_where_it_was():
         outer.step(TRAIN, VALIDATION)
 
 
+@pytest.mark.parametrize("settings", [{}, {"prior": 0.1, "trust": True}], ids=["plain", "prior and trust"])
 @pytest.mark.parametrize("parts", [["l", "delta"], ALL], ids=len)
-def test_resumed_is_bit_identical(parts):
+def test_resumed_is_bit_identical(parts, settings):
     def go_on(outer: OuterStep, inner: torch.optim.Optimizer, steps: range) -> None:
         for i in steps:
             x, y = samples(VAL, 10 + i)
@@ -183,7 +227,7 @@ def test_resumed_is_bit_identical(parts):
             outer.loss(outer.model(TRAIN[0]), TRAIN[1]).backward()
             inner.step()
 
-    whole, parted = outer_step(parts, "cvar:0.5"), outer_step(parts, "cvar:0.5")
+    whole, parted = outer_step(parts, "cvar:0.5", **settings), outer_step(parts, "cvar:0.5", **settings)
     go_on(whole, torch.optim.SGD(whole.model.parameters(), 0.1), range(8))
     go_on(parted, torch.optim.SGD(parted.model.parameters(), 0.1), range(4))
     kept = io.BytesIO()
@@ -193,7 +237,10 @@ def test_resumed_is_bit_identical(parts):
 
     model = network(seed=1)
     model.load_state_dict(state["model"])
-    resumed = OuterStep(model, strategy_map(parts), OuterObjective("cvar:0.5", VAL))
+    made = strategy_map(parts)
+    for p in made.parameters():
+        nn.init.zeros_(p)  # its start comes with the state
+    resumed = OuterStep(model, made, OuterObjective("cvar:0.5", VAL), **settings)
     resumed.load_state_dict(state["outer"])
     go_on(resumed, torch.optim.SGD(model.parameters(), 0.1), range(4, 8))
     for name, value in whole.map.state_dict().items():

@@ -19,7 +19,7 @@ from capri.policy import Policy
 from capri.train import search, search_runner
 from capri.train.checkpoints import load_checkpoint
 from capri.train.experiment import make_data
-from capri.train.search import Search, ThinValidationWarning, validation_stream
+from capri.train.search import Search, ThinValidationWarning, importance_stream, validation_stream
 from capri.train.search_config import resolve_search
 
 
@@ -230,9 +230,17 @@ class Interrupted(Exception):
     pass
 
 
-@pytest.mark.parametrize("stop", [2, 4], ids=["as the search begins", "in the search"])
-def test_resumed_is_bit_identical(settings, tmp_path, monkeypatch, stop):
+STEADY = ["search.draw=importance", "search.average=0.5", "search.prior=0.01", "search.trust=true"]
+
+
+@pytest.mark.parametrize(
+    ("stop", "changes"),
+    [(2, []), (4, []), (4, STEADY)],
+    ids=["as the search begins", "in the search", "with all that makes it steady"],
+)
+def test_resumed_is_bit_identical(settings, tmp_path, monkeypatch, stop, changes):
     """Interrupted in the middle of an epoch and resumed, a search ends with the bits of an undisturbed one."""
+    settings = [*settings, *changes]
     run_search(settings, tmp_path / "whole", "search.every=2")
     real = Search.training_step
 
@@ -253,6 +261,41 @@ def test_resumed_is_bit_identical(settings, tmp_path, monkeypatch, stop):
         np.testing.assert_array_equal(whole[name], resumed[name])
     policies = [Policy.load(tmp_path / run / "policy.json").weights for run in ("whole", "resumed")]
     assert policies[0] == policies[1]
+
+
+def test_the_averaged_w_is_the_result(settings, tmp_path):
+    last, mean = (
+        run_search(settings, tmp_path / name, f"search.average={share}")
+        for name, share in (("last", 0), ("mean", 0.25))
+    )
+    history = trajectory(tmp_path / "mean")
+    n = round(0.25 * last["outer_steps"])
+    assert n > 5
+    found = Policy.load(tmp_path / "mean/policy.json")
+    for part, w in found.weights.items():
+        np.testing.assert_allclose(w, history[f"w_{part}"][-n:].mean(axis=0), rtol=1e-6)
+    np.testing.assert_array_equal(history["w_l"], trajectory(tmp_path / "last")["w_l"])
+    at_last = Policy.load(tmp_path / "last/policy.json").strategy
+    assert np.abs(found.strategy.l - at_last.l).max() > 1e-3
+    assert last["value"] == mean["value"]
+
+
+def test_a_search_that_trusts_little_stays_near_its_start(settings, tmp_path):
+    def travelled(*changes: str) -> float:
+        out = tmp_path / "-".join(["run", *changes]).replace("/", "")
+        run_search(settings, out, "trainer.batch_size=8", "search.lr=0.05", *changes)
+        history = trajectory(out)
+        return sum(float(np.linalg.norm(history[f"w_{p}"][-1] - history[f"w_{p}"][0])) for p in ("l", "delta"))
+
+    free = travelled()
+    assert travelled("search.trust=true") < free
+    assert travelled("search.prior=10") < free
+
+
+@pytest.mark.parametrize("change", ["search.average=1.5", "search.prior=-1", "search.draw=all"])
+def test_steadying_settings_are_checked(settings, change):
+    with pytest.raises(InputError, match=change.split("=")[0].replace(".", r"\.")):
+        resolve_search(preset="features", assignments=[*settings, change])
 
 
 def test_a_finished_search_stands(settings, tmp_path):
@@ -361,6 +404,23 @@ def test_the_validation_stream_shows_every_sample(settings):
     seen = torch.cat(batches)
     assert sorted(seen.tolist()) == sorted(data.splits.val.y.tolist())
     assert seen.tolist() != data.splits.val.y.tolist()
+
+
+def test_the_importance_stream_shows_classes_as_they_count(settings):
+    config = resolve_search(preset="features", assignments=settings)
+    data = make_data(config)
+    counts = np.bincount(data.splits.val.y)
+    objective = OuterObjective("balanced", counts)
+    stream, seen, weights = importance_stream(data, 10, objective), [], []
+    while sum(map(len, seen)) < 3000:
+        x, y, w = next(stream)
+        assert len(x) == len(y) == len(w) <= 10
+        seen.append(y)
+        weights.append(w)
+    labels = torch.cat(seen)
+    np.testing.assert_allclose(np.bincount(labels) / len(labels), np.full(6, 1 / 6), atol=0.04)
+    a = objective.coefficients()
+    torch.testing.assert_close(a[labels] * torch.cat(weights), torch.ones(len(labels), dtype=torch.float64))
 
 
 def test_settings_are_printed():

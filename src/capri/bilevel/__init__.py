@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from capri.bilevel.population import Generation, Space, evolve
     from capri.bilevel.side_by_side import Recipe, logits_side_by_side, train_side_by_side
     from capri.bilevel.strategy_map import Dictionaries, StrategyMap, StrategyTensors
+    from capri.bilevel.unrolled import (
+        JudgedTraining,
+        UnrolledGradient,
+        UnrolledSearch,
+        unrolled_gradient,
+        unrolled_search,
+    )
 
 _HOMES = {
     "CrossValidation": "out_of_fold",
@@ -20,6 +27,7 @@ _HOMES = {
     "DivergedError": "outer_step",
     "Generation": "population",
     "InverseHessianSettings": "hypergradient",
+    "JudgedTraining": "unrolled",
     "MovingLoss": "losses",
     "OuterObjective": "outer_objective",
     "OuterStep": "outer_step",
@@ -28,11 +36,15 @@ _HOMES = {
     "Space": "population",
     "StrategyMap": "strategy_map",
     "StrategyTensors": "strategy_map",
+    "UnrolledGradient": "unrolled",
+    "UnrolledSearch": "unrolled",
     "evolve": "population",
     "logits_side_by_side": "side_by_side",
     "measure_classes": "outer_step",
     "parametric_cross_entropy": "losses",
     "train_side_by_side": "side_by_side",
+    "unrolled_gradient": "unrolled",
+    "unrolled_search": "unrolled",
 }
 
 __all__ = [
@@ -41,6 +53,7 @@ __all__ = [
     "DivergedError",
     "Generation",
     "InverseHessianSettings",
+    "JudgedTraining",
     "MovingLoss",
     "OuterObjective",
     "OuterStep",
@@ -49,11 +62,15 @@ __all__ = [
     "Space",
     "StrategyMap",
     "StrategyTensors",
+    "UnrolledGradient",
+    "UnrolledSearch",
     "evolve",
     "logits_side_by_side",
     "measure_classes",
     "parametric_cross_entropy",
     "train_side_by_side",
+    "unrolled_gradient",
+    "unrolled_search",
 ]
 
 __getattr__ = on_first_use(__name__, _HOMES)

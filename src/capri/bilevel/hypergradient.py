@@ -73,7 +73,7 @@ class LogitMap:
 
     def jvp(self, v: Vector) -> tuple[Tensor, Tensor]:
         """(o, u) with u = J_θ v, by forward mode: no graph is built, memory is that of inference."""
-        _load_forward_mode()
+        load_forward_mode()
         with torch.no_grad(), forward_ad.dual_level():
             duals = tuple(_dual(p.detach(), t) for p, t in zip(self.parameters, v, strict=True))
             o, u = forward_ad.unpack_dual(self._at(duals))  # type: ignore[no-untyped-call]
@@ -92,7 +92,7 @@ class LogitMap:
 
 
 @cache
-def _load_forward_mode() -> None:
+def load_forward_mode() -> None:
     """Torch loads forward-mode rules on first use, and warns of its own means (torch.jit) as it does."""
     with warnings.catch_warnings(), forward_ad.dual_level():
         warnings.filterwarnings("ignore", message=r".*torch\.jit\.script.*")

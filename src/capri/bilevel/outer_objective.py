@@ -8,6 +8,10 @@ errors e_k of the whole validation set are kept as they are seen, the core's obj
 (N validation samples, n_k of class k, B in the batch). Over an epoch with c frozen, its mean is the gradient on all of
 validation. Every batch renews the share of e_k that it holds samples of: e_k += (B_k/n_k) (mean of the batch − e_k).
 
+Samples need not be drawn alike. With probabilities q_i and weights 1/(N q_i) the mean stays what it is, and q_i
+proportional to |a_{y_i}| gives all samples one weight, Σ_k |c_k|: the least variance where their gradients are of one
+size. Drawn alike, the single sample of a rare class comes rarely, and then outweighs the rest of its batch.
+
 The class error is a smooth one: cross-entropy ("ce"; `balanced` is then the paper's balanced cross-entropy), or the
 bounded 1 − p_y ("error"), without which the spread of class errors has no scale.
 """
@@ -28,6 +32,7 @@ from capri.forms import ClassContext, ConfusionEvaluator, ErrorEvaluator, Form
 from capri.objectives import ObjectiveLike, as_objective
 
 ClassLoss: TypeAlias = Literal["auto", "ce", "error"]
+LEAST_DRAWN = 0.1  # of the mean |c_k|: what a class counts in drawing where the objective does not look at it now
 
 
 def sample_losses(logits: Tensor, y: Tensor, kind: ClassLoss) -> Tensor:
@@ -106,7 +111,25 @@ class OuterObjective:
         c[self.present] = self.evaluator.smooth(self._seen())[1]
         return torch.from_numpy(c) * self.counts.sum() / self.counts.clamp_min(1)
 
-    def surrogate(self, logits: Tensor, y: Tensor) -> Tensor:
+    def draw_probabilities(self) -> Tensor:
+        """q ∝ |c_k|/n_k, the probability of a sample of class k in a draw with the least variance.
+
+        Where c_k is (nearly) 0, as for all but the worst classes in `worst`, a class is drawn a little all the same, so
+        that its running error does not grow unseen.
+
+        Returns
+        -------
+        Tensor of shape (K,)
+            Over all validation samples they sum to 1.
+        """
+        present = torch.from_numpy(self.present)
+        c = self.coefficients().abs() * self.counts
+        each = torch.where(present, c.clamp_min(LEAST_DRAWN * float(c[present].mean())), 0)
+        if not each.any():  # an objective that is flat here
+            each = self.counts.clone()
+        return each / each.sum() / self.counts.clamp_min(1)
+
+    def surrogate(self, logits: Tensor, y: Tensor, importance: Tensor | None = None) -> Tensor:
         """mean_i a_{y_i} loss_i: what to differentiate on this batch.
 
         Parameters
@@ -115,21 +138,63 @@ class OuterObjective:
             Of a validation batch.
         y : Tensor of shape (n,)
             Its classes.
+        importance : Tensor of shape (n,), optional
+            1/(N q_i) of samples that were drawn with probabilities q_i; 1 by default.
 
         Returns
         -------
         Tensor
             A scalar.
         """
-        a = self.coefficients().to(logits)
-        return (a[y] * sample_losses(logits, y, self.class_loss)).mean()
+        a = self.coefficients().to(logits)[y]
+        if importance is not None:
+            a = a * importance.to(a)
+        return (a * sample_losses(logits, y, self.class_loss)).mean()
 
-    def update(self, logits: Tensor, y: Tensor) -> None:
-        """Renew the running class errors by a batch's; arguments as in `surrogate`."""
+    def on_all(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The objective itself on all of validation at once, with its gradient; running class errors stay.
+
+        Parameters
+        ----------
+        logits : Tensor of shape (N, K)
+            Of all samples that the objective counts.
+        y : Tensor of shape (N,)
+            Their classes, each as often as it was counted.
+
+        Returns
+        -------
+        Tensor
+            A scalar.
+        """
+        losses = sample_losses(logits, y, self.class_loss)
+        seen = torch.bincount(y, minlength=len(self.counts)).cpu()
+        self.refuse_other_counts(seen)
+        sums = torch.zeros(len(self.counts), dtype=losses.dtype, device=losses.device).index_add(0, y, losses)
+        errors = (sums / seen.clamp_min(1).to(sums))[torch.from_numpy(self.present).to(y.device)]
+        value, c = self.evaluator.smooth(errors.detach().double().cpu().numpy())
+        return value + (torch.from_numpy(c).to(errors) * (errors - errors.detach())).sum()
+
+    def refuse_other_counts(self, seen: Tensor) -> None:
+        """Samples per class must be those that the objective was made of."""
+        if not torch.equal(seen.to(self.counts), self.counts):
+            at = int((seen != self.counts).nonzero()[0])
+            raise InputError(
+                f"batches hold {int(seen[at])} samples of class {at}, the objective counts {int(self.counts[at])}; "
+                "give all of validation, each sample once (no drop_last)."
+            )
+
+    def update(self, logits: Tensor, y: Tensor, *, replaced: bool = False) -> None:
+        """Renew the running class errors by a batch's; arguments as in `surrogate`.
+
+        A batch of samples that were put back after each draw (`replaced`) may hold one twice, and shows the share
+        1 − (1 − 1/n_k)^B_k of a class.
+        """
         losses, labels = sample_losses(logits.detach(), y, self.class_loss).double().cpu(), y.cpu()
         sums = torch.zeros_like(self.errors).index_add_(0, labels, losses)
         seen = torch.bincount(labels, minlength=len(sums))
         share = seen / self.counts.clamp_min(1)
+        if replaced:
+            share = 1 - (1 - 1 / self.counts.clamp_min(1)) ** seen
         means = sums / seen.clamp_min(1)
         self.errors = torch.where(share >= 1, means, self.errors + share * (means - self.errors))
 

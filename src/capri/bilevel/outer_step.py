@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,6 +23,7 @@ from capri._checks import InputError
 from capri.bilevel.hypergradient import AnyLoss, InnerLoss, InverseHessianSettings, ParametricLoss, outer_gradient
 from capri.bilevel.losses import MovingLoss, parametric_cross_entropy
 from capri.bilevel.outer_objective import OuterObjective, class_sums
+from capri.bilevel.signal_share import SignalShare
 from capri.bilevel.strategy_map import StrategyMap, StrategyTensors
 from capri.strategy import Strategy
 
@@ -59,6 +61,11 @@ class OuterStep:
         How much of the inverse Hessian the hypergradient holds; none by default.
     limit : float
         Offsets that span more than this have diverged.
+    prior : float
+        λ: the gradient of λ‖W − W₀‖² is added, with W₀ where W is at first.
+    trust : bool
+        Shorten the step of each number of W to the share of it that is signal, by the running mean and variance of its
+        gradients: 1 where they agree, 0 where their mean is within 1.5 of its standard errors.
 
     Attributes
     ----------
@@ -91,11 +98,15 @@ class OuterStep:
         optimizer: torch.optim.Optimizer | None = None,
         inverse_hessian: InverseHessianSettings | None = None,
         limit: float = 30.0,
+        prior: float = 0.0,
+        trust: bool = False,
     ):
         self.model, self.map, self.objective, self.limit = model, strategy_map, objective, limit
         self.optimizer = optimizer or torch.optim.Adam(strategy_map.parameters(), lr=lr)
         self.inverse_hessian = inverse_hessian or InverseHessianSettings()
         self.loss = MovingLoss(strategy_map())
+        self.prior, self.start = prior, [p.detach().clone() for p in strategy_map.parameters()]
+        self.signal = SignalShare(self.start) if trust else None
         self._anchored = bool(objective.errors.any())
 
     def anchor(self, batches: Iterable[LabelledBatch]) -> NDArray[np.float64]:
@@ -114,13 +125,18 @@ class OuterStep:
         self._anchored = True
         return measure_classes(self.model, self.objective, batches)
 
-    def step(self, train: LabelledBatch, val: LabelledBatch, *, rate: float = 1.0) -> float:
+    def step(
+        self, train: LabelledBatch, val: LabelledBatch, *, importance: Tensor | None = None, rate: float = 1.0
+    ) -> float:
         """W down the hypergradient on one batch of each, (x, y) on the network's device.
 
         Parameters
         ----------
         train, val : (Tensor, Tensor)
             Inputs and labels (n,): a batch that the network trains on, and one that judges it.
+        importance : Tensor of shape (n,), optional
+            Where validation samples were drawn with probabilities q_i and replaced, as by
+            `OuterObjective.draw_probabilities`: 1/(N q_i).
         rate : float
             Factor of the learning rate in this step; the inner rate as a share of its highest lets W follow it.
 
@@ -137,17 +153,32 @@ class OuterStep:
         if not self._anchored:
             raise InputError("objective has no class errors yet; call anchor(batches) with all of validation first.")
         tensors = self.map()
-        found = outer_gradient(
-            self.model, self._inner_loss(tensors), train, val, self.objective.surrogate, self.inverse_hessian
-        )
+        judge = partial(self.objective.surrogate, importance=importance)
+        found = outer_gradient(self.model, self._inner_loss(tensors), train, val, judge, self.inverse_hessian)
         moving = [(t, g) for t, g in zip(tensors, found.alpha, strict=False) if t.requires_grad]
         self.optimizer.zero_grad()
         torch.autograd.backward([t for t, _ in moving], [g for _, g in moving])
         with _scaled(self.optimizer, rate):
-            self.optimizer.step()
-        self.objective.update(found.logits, val[1])
+            self._step_w()
+        self.objective.update(found.logits, val[1], replaced=importance is not None)
         self._move()
         return self.objective.value()
+
+    @torch.no_grad()
+    def _step_w(self) -> None:
+        """The optimizer's step, down the prior too, and as long as it is signal."""
+        w = list(self.map.parameters())
+        if self.prior:
+            for p, start in zip(w, self.start, strict=True):
+                _gradient(p).add_(p - start, alpha=2 * self.prior)
+        if self.signal is None:
+            self.optimizer.step()
+            return
+        shares = self.signal.update([_gradient(p) for p in w])
+        before = [p.clone() for p in w]
+        self.optimizer.step()
+        for p, old, share in zip(w, before, shares, strict=True):
+            p.copy_(torch.lerp(old, p, share))
 
     def strategy(self) -> Strategy:
         """The strategy as it stands, to retrain with or to keep in a policy.
@@ -159,7 +190,7 @@ class OuterStep:
         return self.map.strategy()
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint needs: W, its optimizer and the running class errors.
+        """What a checkpoint needs: W, its start and its optimizer, the running class errors, and how sure steps are.
 
         Returns
         -------
@@ -170,6 +201,8 @@ class OuterStep:
             "map": self.map.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "errors": self.objective.errors,
+            "start": self.start,
+            "signal": None if self.signal is None else self.signal.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -183,6 +216,10 @@ class OuterStep:
         self.map.load_state_dict(state["map"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.objective.errors = state["errors"]
+        for own, kept in zip(self.start, state.get("start", self.start), strict=True):
+            own.copy_(kept)
+        if self.signal is not None and state.get("signal") is not None:
+            self.signal.load_state_dict(state["signal"])
         self._anchored = True
         self._move()
 
@@ -201,6 +238,11 @@ class OuterStep:
         if (span := float(to.l.max() - to.l.min())) > self.limit:
             raise DivergedError(f"its offsets span {span:.3g}", self.limit)
         self.loss.move(to)
+
+
+def _gradient(p: Tensor) -> Tensor:
+    assert p.grad is not None
+    return p.grad
 
 
 @contextmanager
@@ -245,12 +287,7 @@ def measure_classes(
         seen += torch.bincount(y, minlength=k)
         sums += class_sums(logits, y, objective.class_loss, k)
     model.train(mode)
-    if not torch.equal(seen, objective.counts):
-        at = int((seen != objective.counts).nonzero()[0])
-        raise InputError(
-            f"batches hold {int(seen[at])} samples of class {at}, the objective counts {int(objective.counts[at])}; "
-            "give all of validation, each sample once (no drop_last)."
-        )
+    objective.refuse_other_counts(seen)
     objective.anchor(sums)
     with np.errstate(invalid="ignore"):
         return np.asarray(wrong.numpy() / seen.numpy())

@@ -90,19 +90,19 @@ def train_side_by_side(
     mapping
         From the names of the parameters to tensors (P, …).
     """
-    _check(model)
+    refuse_buffers(model)
     copies = len(strategies.l)
     parameters = {name: _repeated(p.detach(), copies) for name, p in model.named_parameters()}
     optimizer = recipe.optimizer(list(parameters.values()))
     highest = [group["lr"] for group in optimizer.param_groups]
-    losses = vmap(_loss(model), in_dims=(0, 0, 0, None, None), randomness="different")
+    losses = vmap(copy_loss(model), in_dims=(0, 0, 0, None, None), randomness="different")
     steps = recipe.epochs * math.ceil(len(y) / recipe.batch_size)
     with torch.random.fork_rng():
         torch.manual_seed(recipe.seed)
         for i, (batch, rate) in enumerate(recipe.steps(len(y)), 1):
             for group, lr in zip(optimizer.param_groups, highest, strict=True):
                 group["lr"] = lr * rate
-            weights = _weights(copies, batch, left_out, folds)
+            weights = sample_weights(copies, batch, left_out, folds)
             optimizer.zero_grad()
             loss = losses(parameters, strategies, weights, x[batch], y[batch]).sum()
             torch.autograd.backward(loss)
@@ -137,7 +137,8 @@ def logits_side_by_side(model: nn.Module, parameters: Parameters, x: Tensor) -> 
     return found
 
 
-def _check(model: nn.Module) -> None:
+def refuse_buffers(model: nn.Module) -> None:
+    """Buffers would be shared by all copies."""
     if any(True for _ in model.buffers()):
         raise InputError(
             "networks with buffers, such as batch normalisation's, cannot be trained side by side; take one without, "
@@ -149,7 +150,7 @@ def _repeated(p: Tensor, copies: int) -> Tensor:
     return p.expand(copies, *p.shape).clone().requires_grad_()
 
 
-def _loss(model: nn.Module) -> Callable[..., Tensor]:
+def copy_loss(model: nn.Module) -> Callable[..., Tensor]:
     """Of one copy: the mean over the samples that it may see."""
 
     def loss(parameters: Parameters, strategy: StrategyTensors, weights: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -160,7 +161,8 @@ def _loss(model: nn.Module) -> Callable[..., Tensor]:
     return loss
 
 
-def _weights(copies: int, batch: Tensor, left_out: Tensor | None, folds: Tensor | None) -> Tensor:
+def sample_weights(copies: int, batch: Tensor, left_out: Tensor | None, folds: Tensor | None) -> Tensor:
+    """Which samples of a batch each copy may see, (P, B): 1 or 0."""
     if left_out is None or folds is None:
         return torch.ones(copies, len(batch))
     return (folds[batch] != left_out[:, None]).float()

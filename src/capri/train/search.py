@@ -105,10 +105,11 @@ class Search(Classifier):
     def _outer_step(self, train: Batch) -> None:
         """W down the hypergradient of the validation objective, on one batch of each."""
         assert self.outer is not None
-        x, y = next(self.val_stream)
+        x, y, *importance = next(self.val_stream)
         rate = self._rate() if self.settings.follow else 1.0
         try:
-            value = self.outer.step(train, (x.to(self.device), y.to(self.device)), rate=rate)
+            val, drawn = (x.to(self.device), y.to(self.device)), importance[0] if importance else None
+            value = self.outer.step(train, val, importance=drawn, rate=rate)
         except DivergedError as error:
             raise FloatingPointError(
                 f"the strategy diverged in epoch {self.current_epoch + 1}: {error.reason} (search.limit is "
@@ -141,7 +142,13 @@ class Search(Classifier):
         super().on_train_epoch_start()
         if self.outer is None and self.current_epoch >= self.settings.warmup_epochs:
             self._begin()
-        self.val_stream = validation_stream(self.data, self.val_size)
+        self.val_stream = self._validation()
+
+    def _validation(self) -> Iterator[tuple[Tensor, ...]]:
+        """Validation batches without end, as `search.draw` says."""
+        if self.settings.draw == "importance":
+            return importance_stream(self.data, self.val_size, self.objective)
+        return validation_stream(self.data, self.val_size)
 
     def _begin(self) -> None:
         """Measure the classes, make the dictionary and the outer level."""
@@ -176,8 +183,16 @@ class Search(Classifier):
         made = StrategyMap(dictionaries, s.parts, delta_form=s.delta_form, start_l=self.start_l).to(self.device)  # type: ignore[arg-type]
         decay = self.optimizer.weight_decay if self.optimizer.name == "sgd" else 0.0  # AdamW's is not in the loss
         inverse = InverseHessianSettings(s.hessian, s.damping, decay, s.iterations, terms=s.terms, step=s.step)
-        optimizer = _outer_optimizer(s, made)
-        outer = OuterStep(self.model, made, self.objective, optimizer=optimizer, inverse_hessian=inverse, limit=s.limit)
+        outer = OuterStep(
+            self.model,
+            made,
+            self.objective,
+            optimizer=_outer_optimizer(s, made),
+            inverse_hessian=inverse,
+            limit=s.limit,
+            prior=s.prior,
+            trust=s.trust,
+        )
         self.loss = outer.loss
         return outer
 
@@ -242,6 +257,21 @@ def validation_stream(data: SplitsDataModule, size: int) -> Iterator[Batch]:
         order = torch.randperm(len(val), generator=data.generator)
         for x, y in data.batches(val.take(order.numpy())):
             yield from zip(torch.split(x, size), torch.split(y, size), strict=True)
+
+
+def importance_stream(data: SplitsDataModule, size: int, objective: OuterObjective) -> Iterator[tuple[Tensor, ...]]:
+    """Validation batches without end, drawn by what samples weigh in the objective, and 1/(N q_i) of each sample.
+
+    The probabilities q are those of the class errors when a pass of N draws begins; the weights are exact for these.
+    """
+    val = data.splits.val
+    while True:
+        q = objective.draw_probabilities()
+        importance = 1 / (len(val) * q)
+        order = torch.multinomial(q[torch.from_numpy(val.y)], len(val), replacement=True, generator=data.generator)
+        for x, y in data.batches(val.take(order.numpy())):
+            for batch, labels in zip(torch.split(x, size), torch.split(y, size), strict=True):
+                yield batch, labels, importance[labels]
 
 
 def known_before(config: SearchConfig, splits: Splits) -> Evidence:

@@ -19,7 +19,7 @@ PLAIN = ("identity",)
 POPULATIONS = 1  # version of the search by populations: raise it where another strategy would be found
 LEAST: Mapping[str, float] = {
     "search.epochs": 0, "search.warmup_epochs": 0, "search.every": 1, "search.batch_size": 0, "search.lr": 0,
-    "search.weight_decay": 0, "search.damping": 0, "search.iterations": 1, "search.terms": 0,
+    "search.weight_decay": 0, "search.prior": 0, "search.damping": 0, "search.iterations": 1, "search.terms": 0,
     "search.folds": 2, "search.generations": 1, "search.population": 4,
 }  # fmt: skip
 
@@ -75,6 +75,16 @@ class SearchConfig:
     follow: bool = option(True, "the strategy's learning rate falls with the network's")
     momentum: float = option(0.9, "for sgd: momentum of the strategy's optimizer")
     weight_decay: float = option(0.0, "weight decay of W, the numbers that make the strategy")
+    draw: Literal["uniform", "importance"] = option(
+        "uniform",
+        "how validation samples are drawn: uniform (each once in turn), or importance (by what they weigh in the "
+        "objective, so that all count alike: less noise where classes are rare)",
+    )
+    average: float = option(
+        0.0, "the strategy found is at the mean of W over this share of the last moves; 0: the last W"
+    )
+    prior: float = option(0.0, "λ of λ‖W − W₀‖², which holds W at its start W₀")
+    trust: bool = option(False, "moves are shortened to the share of them that is signal, by the spread of gradients")
     limit: float = option(30.0, "stop if the largest and the smallest offset lie further apart than this")
     init: str = option("", "file of network weights to start from, as `capri pretrain` writes it; empty: none")
 
@@ -104,6 +114,8 @@ class SearchRun(Config):
         check_least(self, LEAST)
         if not 0 <= s.momentum < 1:
             raise InputError(f"search.momentum is {s.momentum}; it must lie in [0, 1).")
+        if not 0 <= s.average <= 1:
+            raise InputError(f"search.average is {s.average}; it must lie in [0, 1].")
         self.check_per_class("search.weights")
         if self.method == "one-step" and s.warmup_epochs >= self.search_epochs:
             raise InputError(

@@ -10,16 +10,19 @@ retrain/    a training run on all the training data with the found strategy
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import safetensors.torch
+import torch
 from lightning.pytorch.callbacks import Callback
 from torch import nn
 
 from capri._checks import InputError
+from capri.bilevel.strategy_map import StrategyMap
 from capri.policy import Policy
 from capri.train import artefacts, population_search
 from capri.train.config import SUMMARY, Config
@@ -126,10 +129,20 @@ class _PolicyWriter(Callback):
             pl_module.trajectory.save(self.folder / "trajectory.npz")
 
 
-def found_policy(module: Search, config: SearchRun) -> Policy:
-    """The strategy as it stands, with what it was made of. It is a loss: Δ∘o + l in training."""
+def found_map(module: Search, average: float) -> StrategyMap:
+    """The map at W as it stands, or at its mean over a share of the last outer steps."""
     assert module.outer is not None
-    made, table = module.outer.map, module.attributes
+    if not average:
+        return module.outer.map
+    mean = {f"w_{part}": torch.from_numpy(w) for part, w in module.trajectory.averaged(average).items()}
+    made = copy.deepcopy(module.outer.map)
+    made.load_state_dict({**made.state_dict(), **mean})
+    return made
+
+
+def found_policy(module: Search, config: SearchRun) -> Policy:
+    """The strategy that was found, with what it was made of. It is a loss: Δ∘o + l in training."""
+    made, table = found_map(module, config.search.average), module.attributes
     attributes = {} if table is None else {name: table[name].tolist() for name in table.names}
     figures = {"objective": module.objective.value(), "start_sdev": module.trajectory.start_sdev}
     return Policy(

@@ -49,6 +49,11 @@ class Trajectory:
         """After an epoch."""
         self.class_errors.append(list(errors))
 
+    def averaged(self, share: float) -> dict[str, NDArray[np.float64]]:
+        """W by part: the mean over this share of the outer steps so far, the last ones; 0: the last step alone."""
+        n = max(1, round(share * len(self.times)))
+        return {part: torch.stack(rows[-n:]).mean(dim=0).numpy() for part, rows in self.weights.items()}
+
     def state(self) -> dict[str, Any]:
         """Tensors and plain values."""
         stacked = {part: torch.stack(rows) for part, rows in self.weights.items()}
