@@ -183,9 +183,9 @@ def evolve(
     seed : int
         Of the draws: with the same judgements, the points are the same.
 
-    Yields
-    ------
-    Generation
+    Returns
+    -------
+    iterator of Generation
     """
     z, values = known
     rng = np.random.default_rng(seed)
