@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from capri.bilevel.side_by_side import Recipe, logits_side_by_side, train_side_by_side
 from capri.bilevel.strategy_map import StrategyTensors
 
-AT_ONCE = 100  # copies in one computation
+AT_ONCE = 20  # copies in one computation: more do not fit into the cache
 NEWTON = 15  # steps to the temperature
 
 

@@ -162,7 +162,7 @@ def make_recipe(config: SearchRun) -> Recipe:
     return Recipe(
         config.search_epochs,
         config.trainer.batch_size,
-        partial(make_optimizer, config=config.optimizer),
+        partial(make_optimizer, config=config.optimizer, fused=True),
         partial(learning_rate_factor, config.schedule),
         config.seed,
     )
