@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -36,6 +36,7 @@ from torch.func import functional_call, vmap
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from capri._checks import InputError
+from capri._lazy import once
 from capri.bilevel import descent
 from capri.bilevel.hypergradient import load_forward_mode
 from capri.bilevel.side_by_side import Recipe, copy_loss, refuse_buffers, sample_weights
@@ -89,7 +90,7 @@ class JudgedTraining:
         if (self.val is None) == (self.folds is None):
             raise InputError("give either val, samples that judge, or folds of the training samples.")
 
-    @cached_property
+    @once
     def out(self) -> Tensor | None:
         """The fold that each copy leaves out; None where there is one copy, which sees everything."""
         if self.folds is None:
@@ -101,7 +102,7 @@ class JudgedTraining:
         """P."""
         return 1 if self.out is None else len(self.out)
 
-    @cached_property
+    @once
     def judges(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Which copy judges which of the inputs: positions (n,) of each; all inputs; classes (n,) of the pairs."""
         if self.val is not None:

@@ -77,14 +77,16 @@ class SearchConfig:
     weight_decay: float = option(0.0, "weight decay of W, the numbers that make the strategy")
     draw: Literal["uniform", "importance"] = option(
         "uniform",
-        "how validation samples are drawn: uniform (each once in turn), or importance (by what they weigh in the "
-        "objective, so that all count alike: less noise where classes are rare)",
+        "for one-step: how validation samples are drawn: uniform (each once in turn), or importance (by what they "
+        "weigh in the objective, so that all count alike: less noise where classes are rare)",
     )
     average: float = option(
-        0.0, "the strategy found is at the mean of W over this share of the last moves; 0: the last W"
+        0.0, "for one-step: the strategy found is at the mean of W over this share of the last moves; 0: the last W"
     )
-    prior: float = option(0.0, "λ of λ‖W − W₀‖², which holds W at its start W₀")
-    trust: bool = option(False, "moves are shortened to the share of them that is signal, by the spread of gradients")
+    prior: float = option(0.0, "for one-step: λ of λ‖W − W₀‖², which holds W at its start W₀")
+    trust: bool = option(
+        False, "for one-step: moves are shortened to the share of them that is signal, by the spread of gradients"
+    )
     limit: float = option(30.0, "stop if the largest and the smallest offset lie further apart than this")
     init: str = option("", "file of network weights to start from, as `capri pretrain` writes it; empty: none")
 
