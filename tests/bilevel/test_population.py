@@ -53,8 +53,8 @@ def test_it_finds_the_bottom_of_a_bowl_and_the_prior_draws_it_back():
     nothing = np.zeros((0, 4)), np.zeros(0)
     *_, last = evolve(bowl, nothing, generations=8, size=10, prior=0.0)
     *_, drawn = evolve(bowl, nothing, generations=8, size=10, prior=10.0)
-    assert bowl(last.mean[None])[0] < 0.12
-    assert np.linalg.norm(drawn.mean) < np.linalg.norm(last.mean) / 2
+    assert bowl(last.point[None])[0] < 0.12
+    assert np.linalg.norm(drawn.point) < np.linalg.norm(last.point) / 2
 
 
 def test_the_same_judgements_give_the_same_points():
@@ -70,7 +70,7 @@ def test_noise_is_averaged_over():
     rng = np.random.default_rng(0)
     *_, last = evolve(lambda z: bowl(z) + 0.05 * rng.normal(size=len(z)), (np.zeros((0, 4)), np.zeros(0)),
                       generations=8, size=10)  # fmt: skip
-    assert bowl(last.mean[None])[0] < 0.17
+    assert bowl(last.point[None])[0] < 0.17
 
 
 def test_it_reaches_the_bilevel_optimum():
@@ -79,4 +79,4 @@ def test_it_reaches_the_bilevel_optimum():
     brute = minimize(lambda a: task.outer(torch.tensor(a)), [0.0, 0.0], method="Nelder-Mead")
     judged = lambda z: np.array([task.outer(torch.tensor(a)) for a in z])  # noqa: E731
     *_, last = evolve(judged, (np.zeros((0, 2)), np.zeros(0)), generations=6, size=8, prior=0.0)
-    assert task.outer(torch.tensor(last.mean)) == pytest.approx(brute.fun, abs=1e-2)
+    assert task.outer(torch.tensor(last.point)) == pytest.approx(brute.fun, abs=1e-2)

@@ -150,13 +150,16 @@ class Generation:
         The points.
     values : ndarray of shape (P,)
         What they were judged at, without the prior.
-    mean : ndarray of shape (M,)
-        Where the search stands after it.
+    best : int
+        Where the search stands after it: the number of the point, of all that were judged, those known before first.
+    point : ndarray of shape (M,)
+        That point.
     """
 
     z: NDArray[np.float64]
     values: NDArray[np.float64]
-    mean: NDArray[np.float64]
+    best: int
+    point: NDArray[np.float64]
 
 
 def evolve(
@@ -193,7 +196,8 @@ def evolve(
         new = _drawn(z, values + prior / 2 * (z**2).sum(axis=1), size, rng)
         z, values = np.concatenate([z, new]), np.concatenate([values, judge(new)])
         cost = values + prior / 2 * (z**2).sum(axis=1)
-        yield Generation(new, values[-size:], _lowest(z, cost))
+        best = _lowest(z, cost)
+        yield Generation(new, values[-size:], best, z[best])
 
 
 def _drawn(z: Points, cost: Points, size: int, rng: np.random.Generator) -> Points:
@@ -205,9 +209,9 @@ def _drawn(z: Points, cost: Points, size: int, rng: np.random.Generator) -> Poin
     return candidates[draws.argmin(axis=0)]
 
 
-def _lowest(z: Points, cost: Points) -> Points:
+def _lowest(z: Points, cost: Points) -> int:
     """Of what was judged, where the process expects the minimum: it averages over the noise of single judgements."""
-    return np.asarray(z[_process(z, cost).predict(z).argmin()])
+    return int(_process(z, cost).predict(z).argmin())
 
 
 def _candidates(z: Points, cost: Points, rng: np.random.Generator) -> Points:

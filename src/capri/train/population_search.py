@@ -183,31 +183,36 @@ def find(config: SearchRun, splits: Splits, judge: Judge) -> Found:
     space = Space.of(_map(config, attributes, named[start].strategy))
     trajectory = Trajectory()
     trajectory.begin(0, float(np.nanstd(errors[best["LA"]])), errors[best["LA"]])
-    known = np.stack([space.point(n.strategy) for n in named]), values
+    known = np.stack([space.point(n.strategy) for n in named]), values, errors
     last = _generations(config, space, judge, trajectory, known)
     chosen, finalists = _decide(config, judge, [named[i] for i in best.values()], space, last)
-    return Found(chosen, finalists, space.at(last.mean), attributes, trajectory)
+    return Found(chosen, finalists, space.at(last.point), attributes, trajectory)
 
 
 def _generations(
-    config: SearchRun, space: Space, judge: Judge, trajectory: Trajectory, known: tuple[Points, Points]
+    config: SearchRun, space: Space, judge: Judge, trajectory: Trajectory, known: tuple[Points, Points, Points]
 ) -> Generation:
-    """From what is known of the named losses; returns the last generation."""
-    seen: list[NDArray[np.float64]] = []
+    """From what is known of the named losses (points, values, class errors); returns the last generation."""
+    z, values, errors = known
+    count = 0
 
-    def judged(z: NDArray[np.float64]) -> NDArray[np.float64]:
-        seen.append(judge.errors(f"generation {len(seen) + 1}", space.strategies(z)))
-        return judge.values(seen[-1])
+    def judged(points: Points) -> Points:
+        nonlocal count, values, errors
+        count += 1
+        found = judge.errors(f"generation {count}", space.strategies(points))
+        values, errors = np.concatenate([values, judge.values(found)]), np.concatenate([errors, found])
+        return values[-len(points) :]
 
     s, last = config.search, None
-    drawn = evolve(judged, known, generations=s.generations, size=s.population, seed=config.seed)
-    for i, last in enumerate(drawn):
-        weights = {name.removeprefix("w_"): w[0].double().numpy() for name, w in space.weights(last.mean[None]).items()}
-        trajectory.note(i + 1, float(last.values.mean()), weights)
-        trajectory.note_errors(seen[-1].mean(axis=0).tolist())
+    for last in evolve(judged, (z, values), generations=s.generations, size=s.population, seed=config.seed):
+        weights = {
+            name.removeprefix("w_"): w[0].double().numpy() for name, w in space.weights(last.point[None]).items()
+        }
+        trajectory.note(count, float(values[last.best]), weights)
+        trajectory.note_errors(errors[last.best].tolist())
         _say(
-            f"generation {i + 1}/{s.generations}  {judge.objective.name} out of fold: "
-            f"best {last.values.min():.4f}, mean {last.values.mean():.4f}"
+            f"generation {count}/{s.generations}  {judge.objective.name} out of fold: {values[last.best]:.4f}, "
+            f"best judged {values.min():.4f}, of this generation {last.values.min():.4f} … {last.values.max():.4f}"
         )
     assert last is not None
     return last
@@ -216,8 +221,8 @@ def _generations(
 def _decide(
     config: SearchRun, judge: Judge, rivals: list[Named], space: Space, last: Generation
 ) -> tuple[Named, list[tuple[str, float, float]]]:
-    """The lowest on fresh folds, and all finalists: name, value, and how far above the lowest in standard errors."""
-    found = Named("CAP", f"CAP: {' + '.join(config.search.attributes)}", _strategy(space.strategies(last.mean[None])))
+    """The lowest on fresh folds, and all finalists: name, value, and its deviation over the partitions."""
+    found = Named("CAP", f"CAP: {' + '.join(config.search.attributes)}", _strategy(space.strategies(last.point[None])))
     finalists = [*rivals, found]
     tensors, y = _tensors([n.strategy for n in finalists]), judge.validation.y
     fresh = []

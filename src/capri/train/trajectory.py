@@ -105,6 +105,7 @@ def plot_trajectory(
     """α curves, a line per class from frequent (dark) to rare (bright), beside the objective and the class errors."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     curves = trajectory.strategies(made)
     order = np.argsort(-train_counts, kind="stable")
@@ -124,9 +125,12 @@ def plot_trajectory(
         axes[-1].plot(np.arange(len(errors)) + 1, errors[:, k], color=colour, lw=0.7, alpha=0.5)
     axes[-1].plot(np.arange(len(errors)) + 1, np.nanmean(errors, axis=1), color="black", lw=2, label="mean")
     axes[-1].set(title="class errors (%)", xlabel=time)
-    axes[-1].axvline(trajectory.start_epoch or 0, color="0.6", ls=":", label="search begins")
+    if trajectory.start_epoch:
+        axes[-1].axvline(trajectory.start_epoch, color="0.6", ls=":", label="search begins")
     axes[-1].legend(frameon=False)
     for ax in axes:
+        if time == "generation":
+            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(alpha=0.25)
     figure.suptitle(f"{title} (dark: frequent classes, bright: rare ones)", fontsize=11)
