@@ -1,8 +1,9 @@
 """Small networks trained side by side: copies of one network, a strategy for each, on one stream of batches.
 
-The copies are one batched computation (`torch.vmap`), a few matrix products per step. On one CPU core that costs about as
-much as one network after the other; where small products leave cores or a GPU idle, less. All see the same batches in the same order, and each its own part of them: a copy that leaves out a fold of
-the samples is one of cross-validation. They differ in their strategies and folds alone, and can be compared.
+The copies are one batched computation (`torch.vmap`), a few matrix products per step. On one CPU core that costs about
+as much as one network after the other; where small products leave cores or a GPU idle, less. All see the same batches
+in the same order, and each its own part of them: a copy that leaves out a fold of the samples is one of
+cross-validation. They differ in their strategies and folds alone, and can be compared.
 """
 
 from __future__ import annotations
