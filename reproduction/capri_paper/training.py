@@ -144,7 +144,7 @@ def bilevel(data: str, seed: int, size: Size, attributes: Sequence[str], *change
     run = SOURCES[name].run(seed, size, f"search.attributes=[{quoted}]", *method, *smoke, *changes, searches=True)
     plain = list(attributes) == ["identity"]
     constants = {} if plain else resolved.dictionary_constants()
-    if run["search"].get("method") == "population":
+    if run["search"].get("method") in ("population", "unrolled"):
         constants |= resolved.population_constants()
     settings = {"run": run, "constants": constants}
     said = ["".join(c.split(".", 1)[-1].split("=")) for c in changes]

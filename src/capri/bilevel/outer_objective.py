@@ -18,6 +18,7 @@ bounded 1 − p_y ("error"), without which the spread of class errors has no sca
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -173,6 +174,17 @@ class OuterObjective:
         errors = (sums / seen.clamp_min(1).to(sums))[torch.from_numpy(self.present).to(y.device)]
         value, c = self.evaluator.smooth(errors.detach().double().cpu().numpy())
         return value + (torch.from_numpy(c).to(errors) * (errors - errors.detach())).sum()
+
+    def smooth_errors(self) -> OuterObjective:
+        """The same objective of 1 − p_y, bounded, whatever it is of now.
+
+        Returns
+        -------
+        OuterObjective
+        """
+        other = copy(self)
+        other.class_loss = "error"
+        return other
 
     def refuse_other_counts(self, seen: Tensor) -> None:
         """Samples per class must be those that the objective was made of."""

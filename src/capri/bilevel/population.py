@@ -24,6 +24,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from torch.func import functional_call, vmap
+from torch.nn.utils import vector_to_parameters
 
 from capri._checks import InputError
 from capri.bilevel.strategy_map import StrategyMap, StrategyTensors
@@ -133,8 +134,10 @@ class Space:
             parts.append(start)
         return np.concatenate(parts) / np.where(self.spread > 0, self.spread, 1.0)
 
-    def at(self, z: NDArray[np.float64]) -> StrategyMap:
+    def at(self, z: NDArray[np.float64], start: NDArray[np.float64] | None = None) -> StrategyMap:
         """The map itself, moved to a point; whoever holds it sees it there."""
+        if start is not None:
+            vector_to_parameters(torch.from_numpy(start).to(self.map.D), self.map.parameters())
         moved = self.weights(z[None])
         self.map.load_state_dict({**self.map.state_dict(), **{name: w[0] for name, w in moved.items()}})
         return self.map

@@ -16,6 +16,7 @@ from capri.train.settings import merge, option
 
 ATTRIBUTES = tuple(REGISTRY)
 PLAIN = ("identity",)
+WHOLE = ("population", "unrolled")  # methods that see the end of training
 POPULATIONS = 1  # version of the search by populations: raise it where another strategy would be found
 LEAST: Mapping[str, float] = {
     "search.epochs": 0, "search.warmup_epochs": 0, "search.every": 1, "search.batch_size": 0, "search.lr": 0,
@@ -36,10 +37,10 @@ class SearchConfig:
     parts: tuple[str, ...] = option(
         ("l", "delta"), "what is searched: some of l (offsets), delta (multipliers), omega (weights), smoothing"
     )
-    method: Literal["auto", "one-step", "population"] = option(
+    method: Literal["auto", "one-step", "population", "unrolled"] = option(
         "auto",
-        "how to search: population (networks trained to the end, for heads on features), one-step (a hypergradient "
-        "during one training), or auto (population where it can)",
+        "how to search: population (networks trained to the end, for heads on features), unrolled (the derivative "
+        "through such trainings), one-step (a hypergradient during one training), or auto (population where it can)",
     )
     delta_form: Literal["auto", "normalized", "sigmoid", "exp"] = option(
         "auto", "how multipliers are made of D w: normalized (the paper's), sigmoid, exp, or auto, by method"
@@ -56,8 +57,8 @@ class SearchConfig:
         (), "importance of each class at test time, for the objective and the attribute weights"
     )
     epochs: int = option(0, "epochs of the search; 0: as many as in retraining (trainer.max_epochs)")
-    folds: int = option(5, "for population: folds of the training samples, each of which validates once")
-    generations: int = option(6, "for population: how many")
+    folds: int = option(5, "for population and unrolled: folds of the training samples, each of which validates once")
+    generations: int = option(6, "for population: how many; for unrolled: steps, at most")
     population: int = option(12, "for population: strategies in a generation")
     warmup_epochs: int = option(5, "for one-step: epochs before the strategy moves; diff is measured at their end")
     every: int = option(5, "for one-step: training steps from one move of the strategy to the next")
@@ -142,7 +143,7 @@ class SearchRun(Config):
         -------
         SearchRun
         """
-        form, scaling = ("exp", "ordered") if self.method == "population" else ("sigmoid", "whiten")
+        form, scaling = ("exp", "ordered") if self.method in WHOLE else ("sigmoid", "whiten")
         s = self.search
         chosen = replace(
             s,
@@ -150,7 +151,7 @@ class SearchRun(Config):
             delta_form=form if s.delta_form == "auto" else s.delta_form,  # type: ignore[arg-type]
             scaling=scaling if s.scaling == "auto" else s.scaling,  # type: ignore[arg-type]
         )
-        data = replace(self.data, val_fraction=0.0) if self.method == "population" else self.data  # folds validate
+        data = replace(self.data, val_fraction=0.0) if self.method in WHOLE else self.data  # folds validate
         return replace(self, search=chosen, data=data)
 
     @property

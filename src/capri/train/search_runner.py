@@ -24,13 +24,13 @@ from torch import nn
 from capri._checks import InputError
 from capri.bilevel.strategy_map import StrategyMap
 from capri.policy import Policy
-from capri.train import artefacts, population_search
+from capri.train import artefacts, horizon_search
 from capri.train.config import SUMMARY, Config
 from capri.train.experiment import identity, make_model
 from capri.train.recorder import Recorder
 from capri.train.runner import begun, fit, make_trainer, run
 from capri.train.search import Search
-from capri.train.search_config import SearchRun
+from capri.train.search_config import WHOLE, SearchRun
 from capri.train.trajectory import plot_trajectory
 
 
@@ -88,8 +88,8 @@ def retrain(config: Config, policy: str | Path, *, transfer: str = "unchanged", 
 def search(config: SearchRun, *, resume: bool = False) -> dict[str, Any]:
     """The search alone; returns its summary and leaves policy.json."""
     config = config.settled()
-    if config.method == "population":
-        return population_search.search(config, resume=resume)
+    if config.method in WHOLE:
+        return horizon_search.search(config, resume=resume)
     return _one_step(config, resume)
 
 

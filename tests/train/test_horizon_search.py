@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from capri import InputError
 from capri.cli import commands
 from capri.policy import Policy
-from capri.train import population_search, search_runner
+from capri.train import horizon_search, search_runner
 from capri.train.search_config import resolve_search
 
 QUICK = {
@@ -53,7 +53,7 @@ def test_search_retrain_evaluate(settings, tmp_path):
 
 def test_what_the_evidence_chooses_is_what_is_returned(settings, tmp_path, monkeypatch):
     """Where CAP is judged worse, the policy is the best named loss, and says so."""
-    real = population_search.Judge.errors
+    real = horizon_search.Judge.errors
 
     def worse(self, name, strategies, folds=None):
         found = real(self, name, strategies, folds).copy()
@@ -61,12 +61,15 @@ def test_what_the_evidence_chooses_is_what_is_returned(settings, tmp_path, monke
             found[-1] = 1.0
         return found
 
-    monkeypatch.setattr(population_search.Judge, "errors", worse)
+    monkeypatch.setattr(horizon_search.Judge, "errors", worse)
     summary = run_search(settings, tmp_path / "run")
     policy = Policy.load(tmp_path / "run" / "policy.json")
     assert not summary["chosen"].startswith("CAP")
     assert policy.weights == {}
     assert policy.reason.startswith(summary["chosen"])
+
+
+UNROLLED = ("search.method=unrolled", "optimizer.lr=0.01", "trainer.batch_size=256", "trainer.max_epochs=20")
 
 
 class Interrupted(Exception):
@@ -76,14 +79,14 @@ class Interrupted(Exception):
 @pytest.mark.parametrize("stop", ["generation 1", "generation 2", "finalists, folds 1"])
 def test_resumed_is_bit_identical_and_judges_only_what_is_missing(settings, tmp_path, monkeypatch, stop):
     whole = run_search(settings, tmp_path / "whole")
-    real, judged = population_search.Ledger.once, []
+    real, judged = horizon_search.Ledger.once, []
 
     def breaks(self, name, judge):
         if name == stop:
             raise Interrupted
         return real(self, name, judge)
 
-    monkeypatch.setattr(population_search.Ledger, "once", breaks)
+    monkeypatch.setattr(horizon_search.Ledger, "once", breaks)
     with pytest.raises(Interrupted):
         run_search(settings, tmp_path / "resumed")
     monkeypatch.undo()
@@ -95,13 +98,34 @@ def test_resumed_is_bit_identical_and_judges_only_what_is_missing(settings, tmp_
 
         return real(self, name, tell)
 
-    monkeypatch.setattr(population_search.Ledger, "once", noted)
+    monkeypatch.setattr(horizon_search.Ledger, "once", noted)
     resumed = run_search(settings, tmp_path / "resumed", resume=True)
     assert judged[0] == stop
     assert resumed["finalists"] == whole["finalists"]
     policies = [Policy.load(tmp_path / run / "policy.json") for run in ("whole", "resumed")]
     np.testing.assert_array_equal(policies[0].strategy.l, policies[1].strategy.l)
     np.testing.assert_array_equal(policies[0].strategy.delta, policies[1].strategy.delta)
+
+
+def test_unrolled_is_resumed_bit_by_bit(settings, tmp_path, monkeypatch):
+    """Descends along the derivative through training; interrupted after a step, it ends with the same bits."""
+    whole = run_search(settings, tmp_path / "whole", *UNROLLED)
+    real = horizon_search.Ledger.keep_mapping
+
+    def breaks(self, name, arrays):
+        real(self, name, arrays)
+        raise Interrupted
+
+    monkeypatch.setattr(horizon_search.Ledger, "keep_mapping", breaks)
+    with pytest.raises(Interrupted):
+        run_search(settings, tmp_path / "resumed", *UNROLLED)
+    monkeypatch.setattr(horizon_search.Ledger, "keep_mapping", real)
+    resumed = run_search(settings, tmp_path / "resumed", *UNROLLED, resume=True)
+    assert resumed["finalists"] == whole["finalists"]
+    paths = [np.load(tmp_path / run / "trajectory.npz") for run in ("whole", "resumed")]
+    assert len(paths[0]["objective"]) > 1
+    for name in paths[0].files:
+        np.testing.assert_array_equal(paths[0][name], paths[1][name])
 
 
 def test_a_damaged_checkpoint_and_another_search_are_refused(settings, tmp_path):

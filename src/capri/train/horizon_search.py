@@ -1,7 +1,8 @@
-"""The search by populations, as a run: named losses, generations, and the evidence that decides between them.
+"""Searches that see the end of training, as a run: named losses, the search, and the evidence that decides.
 
     1. cross-entropy, LA and VS on a grid are judged out of fold
-    2. generations of strategies, made of W, which a Gaussian process through all judgements proposes
+    2. from the best of LA and VS: generations of strategies, made of W, which a Gaussian process through all judgements
+       proposes (population), or the descent of W along the exact derivative through training (unrolled)
     3. the best of each kind are judged again, on fresh folds: the lowest is what the search returns, with its name
 
 All that was judged is kept in the run's checkpoint under a name, and a search that is resumed judges what is missing.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,11 +27,12 @@ from torch import Tensor
 
 from capri._checks import InputError
 from capri.attributes import Attributes
-from capri.bilevel.out_of_fold import CrossValidation
+from capri.bilevel.out_of_fold import CrossValidation, sharpness
 from capri.bilevel.outer_objective import OuterObjective
-from capri.bilevel.population import Generation, Points, Space, evolve
+from capri.bilevel.population import PRIOR, Generation, Points, Space, evolve
 from capri.bilevel.side_by_side import Recipe
 from capri.bilevel.strategy_map import Dictionaries, StrategyMap, StrategyTensors
+from capri.bilevel.unrolled import JudgedTraining, unrolled_search
 from capri.data.splits import Splits
 from capri.evidence import gather
 from capri.policy import Policy
@@ -93,6 +95,17 @@ class Ledger:
             self.keeper.save_checkpoint({"judged": self.judged}, self.path)
         return self.judged[name]
 
+    def keep_mapping(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Keep arrays under a name, over those of before."""
+        self.judged |= {f"{name}/{key}": torch.from_numpy(np.array(value)) for key, value in arrays.items()}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.keeper.save_checkpoint({"judged": self.judged}, self.path)
+
+    def mapping(self, name: str) -> dict[str, NDArray[Any]] | None:
+        """The arrays that were kept under a name; None where there are none."""
+        kept = {k.removeprefix(f"{name}/"): v.numpy() for k, v in self.judged.items() if k.startswith(f"{name}/")}
+        return kept or None
+
 
 @dataclass(frozen=True)
 class Judge:
@@ -148,7 +161,7 @@ def search(config: SearchRun, *, resume: bool = False) -> dict[str, Any]:
 def _check(config: SearchRun) -> None:
     if config.search.attributes == PLAIN:
         raise InputError(
-            "search.attributes is identity, one free number per class, and a population can search about ten; use "
+            "search.attributes is identity, one free number per class, which would fit the samples that judge it; use "
             "search.method=one-step, or attributes."
         )
     if "norm" in config.search.attributes:
@@ -184,9 +197,12 @@ def find(config: SearchRun, splits: Splits, judge: Judge) -> Found:
     trajectory = Trajectory()
     trajectory.begin(0, float(np.nanstd(errors[best["LA"]])), errors[best["LA"]])
     known = np.stack([space.point(n.strategy) for n in named]), values, errors
-    last = _generations(config, space, judge, trajectory, known)
-    chosen, finalists = _decide(config, judge, [named[i] for i in best.values()], space, last)
-    return Found(chosen, finalists, space.at(last.point), attributes, trajectory)
+    if config.method == "unrolled":
+        point = _descended(config, space, judge, trajectory)
+    else:
+        point = _generations(config, space, judge, trajectory, known).point
+    chosen, finalists = _decide(config, judge, [named[i] for i in best.values()], space, point)
+    return Found(chosen, finalists, space.at(point), attributes, trajectory)
 
 
 def _generations(
@@ -218,11 +234,39 @@ def _generations(
     return last
 
 
+def _descended(config: SearchRun, space: Space, judge: Judge, trajectory: Trajectory) -> Points:
+    """L-BFGS on the derivative through all steps of training, of the error out of fold; returns the point."""
+    v, ledger, smooth = judge.validation, judge.ledger, judge.objective.smooth_errors()
+
+    def objective(logits: Tensor, y: Tensor) -> Tensor:
+        return smooth.on_all(sharpness(logits.detach(), y, v.n_classes) * logits, y)
+
+    training = JudgedTraining(v.model, v.x, v.y, v.recipe, objective, folds=v.folds)
+    found = unrolled_search(
+        training,
+        space.map,
+        steps=config.search.generations,
+        prior=PRIOR / 2,
+        spreads=space.spread,
+        state=ledger.mapping("unrolled"),
+        keep=partial(ledger.keep_mapping, "unrolled"),
+    )
+    space.at(np.zeros(len(space)), found.w[0])  # the search has moved the map
+    path = (found.w - found.w[0]) / np.where(space.spread > 0, space.spread, 1.0)
+    errors = judge.errors("path", space.strategies(path))
+    for i, (z, row, value) in enumerate(zip(path, errors, judge.values(errors), strict=True)):
+        weights = {name.removeprefix("w_"): w[0].double().numpy() for name, w in space.weights(z[None]).items()}
+        trajectory.note(i + 1, float(value), weights)
+        trajectory.note_errors(row.tolist())
+        _say(f"step {i}/{config.search.generations}  {judge.objective.name} out of fold: {value:.4f}")
+    return np.asarray(path[-1])
+
+
 def _decide(
-    config: SearchRun, judge: Judge, rivals: list[Named], space: Space, last: Generation
+    config: SearchRun, judge: Judge, rivals: list[Named], space: Space, point: Points
 ) -> tuple[Named, list[tuple[str, float, float]]]:
     """The lowest on fresh folds, and all finalists: name, value, and its deviation over the partitions."""
-    found = Named("CAP", f"CAP: {' + '.join(config.search.attributes)}", _strategy(space.strategies(last.point[None])))
+    found = Named("CAP", f"CAP: {' + '.join(config.search.attributes)}", _strategy(space.strategies(point[None])))
     finalists = [*rivals, found]
     tensors, y = _tensors([n.strategy for n in finalists]), judge.validation.y
     fresh = []
@@ -288,13 +332,16 @@ def _map(config: SearchRun, attributes: Attributes, start: Strategy) -> Strategy
 
 def _describe(config: SearchRun, splits: Splits) -> str:
     counts, s = splits.train_counts, config.search
-    networks = s.folds * (len(named_losses(counts)) + s.generations * s.population + FRESH * 4)
+    if config.method == "population":
+        networks = s.folds * (len(named_losses(counts)) + s.generations * s.population + FRESH * 4)
+        how = f"{s.generations} generations of {s.population}, {networks:,} networks of {config.search_epochs} epochs"
+    else:
+        how = f"at most {s.generations} steps along the derivative through {config.search_epochs} epochs of training"
     return (
         f"{config.data.name}: {len(splits.train):,} training samples ({counts.max():,} … {counts.min():,} per class, "
         f"{splits.n_classes} classes), which validate in {s.folds} folds\n"
-        f"search of {' and '.join(s.parts)} by {' and '.join(s.attributes)} for {s.objective}: {s.generations} "
-        f"generations of {s.population}, {networks:,} networks of {config.search_epochs} epochs, seed {config.seed} → "
-        f"{config.out}"
+        f"search of {' and '.join(s.parts)} by {' and '.join(s.attributes)} for {s.objective}: {how}, seed "
+        f"{config.seed} → {config.out}"
     )
 
 
@@ -341,7 +388,14 @@ def _finish(
     found.trajectory.save(folder / "trajectory.npz")
     write_csv(folder / "finalists.csv", [{"loss": n, "value": v, "deviation": s} for n, v, s in found.finalists])
     title = f"{config.data.name}, {'+'.join(config.search.attributes)}, {judge.objective.name}, seed {config.seed}"
-    plot_trajectory(found.trajectory, found.map, splits.train_counts, folder / "alpha.png", title, time="generation")
+    plot_trajectory(
+        found.trajectory,
+        found.map,
+        splits.train_counts,
+        folder / "alpha.png",
+        title,
+        time="generation" if config.method == "population" else "step",
+    )
     summary = {
         "objective": judge.objective.name,
         "value": min(value for _, value, _ in found.finalists),
