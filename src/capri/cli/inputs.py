@@ -22,7 +22,7 @@ from capri._lazy import once
 from capri.classes import Classes, as_labels
 from capri.cli.classes import COUNT_KEYS, NAME_KEYS, class_names, class_numbers
 from capri.cli.messages import harmless
-from capri.cli.tables import ONLY, Archive, Table, opened, title
+from capri.cli.tables import ONLY, Archive, Table, first_of, opened, title
 
 SCORE_KEYS = tuple(prefix + key for prefix in ("", "val_") for key in ("scores", "logits", "proba", "probabilities"))
 LABEL_KEYS = ("label", "y", "labels", "y_true")
@@ -165,17 +165,29 @@ def _from_archive(source: Source, archive: Archive) -> _Parts:
     key = _scores_key(archive, source.title, source.scores_key)
     without = source.label_file is not None or _may_lack(source, archive.names)
     label_key = None if without else _label_key(archive, source.title, key, source.label_key)
-    names, counts = _first(archive, NAME_KEYS), _first(archive, COUNT_KEYS)
     return _Parts(
         origin=source.title if key == ONLY else f"{source.title}: {key}",
         scores=archive.get(key),
         labels=None if label_key is None else _flat(archive.get(label_key), f"{source.title}: {label_key}"),
-        class_names=(None if names is None else _flat(names, f"{source.title}: class_names", "name per class"))
-        if source.class_names is None
-        else class_names(source.class_names),
-        class_counts=counts,
+        class_names=_names(source, first_of(archive, NAME_KEYS)),
+        class_counts=first_of(archive, COUNT_KEYS),
         attributes={name: archive.get(key) for key, name in ATTRIBUTE_KEYS.items() if key in archive.names},
     )
+
+
+def _names(source: Source, own: NDArray[Any] | None) -> Sequence[Any] | None:
+    """The names of the columns: as given, or the file's own."""
+    known = None if own is None else _flat(own, f"{source.title}: class_names", "name per class")
+    if source.class_names is None:
+        return known
+    given = class_names(source.class_names)
+    texts = [str(name) for name in known or ()]
+    if given != texts and sorted(given) == sorted(texts):
+        raise InputError(
+            f"{source.title} names its columns {short(texts)}, and --class-names the same in another order; leave "
+            "it out."
+        )
+    return given
 
 
 def _scores_key(archive: Archive, where: str, wanted: str | None) -> str:
@@ -203,10 +215,6 @@ def _label_key(archive: Archive, where: str, scores_key: str, wanted: str | None
 def _may_lack(source: Source, names: Sequence[str]) -> bool:
     """Are labels neither there nor needed?"""
     return not source.with_labels and source.label_key not in names
-
-
-def _first(archive: Archive, keys: Sequence[str]) -> NDArray[Any] | None:
-    return next((archive.get(key) for key in keys if key in archive.names), None)
 
 
 def _all_existing(wanted: Sequence[str], names: Sequence[str], where: str, option: str) -> None:
