@@ -121,7 +121,7 @@ class Classes:
             values = values[columns[0]]  # as value_counts().to_frame() has it
         if isinstance(values, Mapping):
             keys, entries = list(values), list(values.values())
-        elif (index := _index_of(values)) is not None and not self._only_numbered(index):
+        elif (index := index_of(values)) is not None and not self._only_numbered(index):
             keys, entries = index, list(np.asarray(values))
         else:
             return values
@@ -296,7 +296,7 @@ def _match(labels: Sequence[Label], keys: Sequence[Label]) -> list[int | None]:
     return [text.get(str(label)) for label in labels]
 
 
-def _index_of(values: Any) -> list[Label] | None:
+def index_of(values: Any) -> list[Label] | None:
     """The labels that a Series carries."""
     index = getattr(values, "index", None)
     return None if index is None or callable(index) else list(index)  # lists have a method of that name
