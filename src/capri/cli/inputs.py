@@ -8,7 +8,9 @@ attributes `norm` and `noise` are taken from an archive that holds them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -261,10 +263,21 @@ def _score_columns(source: Source, columns: Sequence[str]) -> dict[str, str]:
         )
     found = found or {name: name for name in columns}
     if source.class_names is None:
+        _check_scores_alone(source, found.values())
         return found
     wanted = class_names(source.class_names)
     _all_existing(wanted, list(found), source.title, "a name in --class-names")
     return {name: found[name] for name in wanted}
+
+
+def _check_scores_alone(source: Source, columns: Iterable[str]) -> None:
+    """Refuse the index of a pandas frame among the scores, as to_csv() and to_parquet() write it."""
+    for name in columns:
+        if re.fullmatch(r"|Unnamed: \d+|__index_level_\d+__", name):
+            raise InputError(
+                f"{source.title}: the column {name!r} is an index, not a score; write the table without it "
+                "(index=False), or list the score columns with --class-names."
+            )
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -319,9 +332,11 @@ def _numbers(labels: Sequence[Any]) -> NDArray[Any] | None:
     """Labels as numbers, where they are or say numbers."""
     if not any(isinstance(label, str) for label in labels):
         return as_labels(labels, "labels")
+    with suppress(TypeError, ValueError):
+        return as_labels([int(label) for label in labels], "labels")  # of any length
     try:
         numbers = np.array([float(label) for label in labels])
     except (TypeError, ValueError):
         return None
-    whole = np.isfinite(numbers).all() and (numbers == np.floor(numbers)).all()
+    whole = (np.abs(numbers) < 2**53).all() and (numbers == np.floor(numbers)).all()
     return numbers.astype(np.int64) if whole else numbers
