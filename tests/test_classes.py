@@ -151,6 +151,8 @@ class TestAlign:
             self.classes.align({"cat": 1, "dog": 2}, "class_counts")
         with pytest.raises(InputError, match="'cow' in class_counts is none of the 3 classes"):
             self.classes.align({"cat": 1, "dog": 2, "lynx": 3, "cow": 4}, "class_counts")
+        with pytest.raises(InputError, match="'cat' occurs twice in class_counts; give one entry per class"):
+            self.classes.align(pd.Series([1, 2, 3, 4], index=["cat", "dog", "lynx", "cat"]), "class_counts")
 
     def test_columns_of_scores_go_by_name(self, rng):
         scores = rng.normal(size=(4, 3))

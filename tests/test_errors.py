@@ -91,6 +91,12 @@ def test_unusable_predictions_are_named(predictions, says):
 
 
 class TestAbsentClasses:
+    def test_of_several_classes_the_message_speaks_of_several(self):
+        with pytest.raises(InputError, match="classes 1, 3 have no sample here, so their errors are undefined"):
+            resolve_absent([3, 0, 2, 0])
+        with pytest.warns(AbsentClassWarning, match="classes 1, 3 have no sample here and are left out"):
+            resolve_absent([3, 0, 2, 0], "ignore")
+
     def test_are_an_error_that_names_them_and_the_way_out(self):
         with pytest.raises(InputError, match=r"class 1 has no sample.*absent=\"ignore\""):
             resolve_absent([3, 0, 2])
@@ -104,7 +110,7 @@ class TestAbsentClasses:
             assert resolve_absent([3, 0, 2], "ignore").tolist() == [True, False, True]
 
     def test_are_counted_when_there_are_many(self):
-        with pytest.raises(InputError, match="class 1, 2, 3, 4, 5 and 2 more"):
+        with pytest.raises(InputError, match="classes 1, 2, 3, 4, 5 and 2 more have no sample"):
             resolve_absent([1] + [0] * 7)
 
     def test_cannot_be_all_of_them(self):

@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -358,6 +359,23 @@ class TestNames:
         objective = expected_cost(costs)
         costs[:] = 0
         assert evaluate([0, 0, 1, 1], [0, 0, 0, 1], 2, [objective]) == {"cost": 1.25}
+
+    @pytest.mark.parametrize("names", [["cat", "dog"], None, [1, 2]])
+    def test_costs_with_labels_go_by_them(self, names):
+        labels = names or [0, 1]
+        table = pd.DataFrame([[0.0, 5.0], [1.0, 0.0]], index=labels[::-1], columns=labels[::-1])
+        found = evaluate([0, 0, 1, 1], [0, 0, 0, 1], 2, [expected_cost(table)], class_names=names)
+        assert found == evaluate([0, 0, 1, 1], [0, 0, 0, 1], 2, [expected_cost([[0, 1], [5, 0]])]) == {"cost": 1.25}
+
+    def test_costs_that_are_only_numbered_are_in_order(self):
+        costs = pd.DataFrame([[0.0, 1.0], [5.0, 0.0]])
+        found = evaluate([0, 0, 1, 1], [0, 0, 0, 1], 2, [expected_cost(costs)], class_names=["cat", "dog"])
+        assert found == {"cost": 1.25}
+
+    def test_costs_of_other_classes_are_refused(self):
+        table = pd.DataFrame([[0.0, 5.0], [1.0, 0.0]], index=["cat", "dog"], columns=["cat", "elk"])
+        with pytest.raises(InputError, match="class 'dog' has no entry in the columns of costs; there are"):
+            evaluate([0, 1], [0, 1], 2, [expected_cost(table)], class_names=["cat", "dog"])
 
     def test_costs_are_of_all_classes(self):
         with pytest.raises(InputError, match=r"costs is \(2, 2\) for 3 classes"):

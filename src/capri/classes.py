@@ -7,6 +7,7 @@ DataFrame. Whatever carries labels is aligned by them, never by position; what i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -120,7 +121,7 @@ class Classes:
             values = values[columns[0]]  # as value_counts().to_frame() has it
         if isinstance(values, Mapping):
             keys, entries = list(values), list(values.values())
-        elif (index := _index_of(values)) is not None and not self._only_numbered(index):
+        elif (index := index_of(values)) is not None and not self._only_numbered(index):
             keys, entries = index, list(np.asarray(values))
         else:
             return values
@@ -132,6 +133,7 @@ class Classes:
 
     def positions(self, keys: Sequence[Label], name: str) -> list[int]:
         """Where each class stands among these keys, which must name exactly the classes."""
+        check_once(keys, name)
         found = _match(self.labels.tolist(), keys)
         missing = [label for label, k in zip(self.labels.tolist(), found, strict=True) if k is None]
         if missing:
@@ -165,6 +167,13 @@ class Classes:
         """The columns that the classes name, which must be there, in the order of the classes."""
         order = self.positions(all_columns(scores) or [], f"the columns of {name}")
         return np.asarray(scores)[:, order]
+
+
+def check_once(keys: Iterable[Label], name: str) -> None:
+    """Refuse a label that is there twice: which of its entries counts?"""
+    for key, times in Counter(keys).items():
+        if times > 1:
+            raise InputError(f"{key!r} occurs twice in {name}; give one entry per class.")
 
 
 def as_labels(y: Any, name: str = "y") -> NDArray[Any]:
@@ -287,7 +296,7 @@ def _match(labels: Sequence[Label], keys: Sequence[Label]) -> list[int | None]:
     return [text.get(str(label)) for label in labels]
 
 
-def _index_of(values: Any) -> list[Label] | None:
+def index_of(values: Any) -> list[Label] | None:
     """The labels that a Series carries."""
     index = getattr(values, "index", None)
     return None if index is None or callable(index) else list(index)  # lists have a method of that name

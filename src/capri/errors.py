@@ -126,14 +126,14 @@ def resolve_absent(
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     if not present.any():
         raise InputError("no class has any sample (or all sample weights are zero); the class errors are undefined.")
+    one = len(names) == 1
+    said = f"class {shown} has no sample here" if one else f"classes {shown} have no sample here"
     if absent == "error":
         raise InputError(
-            f"class {shown} has no sample here, so its error is undefined. Add samples, or pass {{argument}} to leave "
-            "such classes out of the objective.",
+            f"{said}, so {'its error is' if one else 'their errors are'} undefined. Add samples, or pass {{argument}} "
+            "to leave such classes out of the objective.",
             argument="absent",
             value="ignore",
         )
-    warnings.warn(
-        f"class {shown} has no sample here and is left out of the objective.", AbsentClassWarning, stacklevel=3
-    )
+    warnings.warn(f"{said} and {'is' if one else 'are'} left out of the objective.", AbsentClassWarning, stacklevel=3)
     return present

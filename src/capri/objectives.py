@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial, reduce
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from capri._checks import InputError, check_matrix, short, shortest
+from capri.classes import Classes, all_columns, index_of
 from capri.forms import (
     ROUNDING,
     ClassContext,
@@ -586,7 +587,7 @@ def expected_cost(costs: ArrayLike) -> Objective:
     Parameters
     ----------
     costs : array-like of shape (K, K)
-        ``costs[i, j]`` is the cost of predicting class j on a sample of class i.
+        ``costs[i, j]`` is the cost of predicting class j on a sample of class i. A DataFrame goes by its labels.
 
     Returns
     -------
@@ -601,14 +602,21 @@ def expected_cost(costs: ArrayLike) -> Objective:
     matrix = check_matrix(costs, "costs", "n_classes", "n_classes").astype(np.float64)
     if matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"costs must be a square matrix, one row per true class; got shape {matrix.shape}.")
-    return Objective("cost", partial(_cost, matrix))
+    labels = {"rows": index_of(costs), "columns": all_columns(costs)}
+    return Objective("cost", partial(_cost, matrix, labels))
 
 
-def _cost(matrix: NDArray[np.float64], classes: ClassContext) -> ConfusionForm:
+def _cost(
+    matrix: NDArray[np.float64], labels: Mapping[str, Sequence[Any] | None], classes: ClassContext
+) -> ConfusionForm:
     k = classes.n_classes
     if len(matrix) != k:
         raise InputError(f"costs is {matrix.shape} for {k} classes; give one row and column per class.")
-    return ConfusionForm.of(k, costs=matrix / classes.total)
+    known, orders = Classes.of(classes.class_names), []
+    for side, keys in labels.items():
+        numbered = keys is None or (list(keys) == list(range(k)) and not known.named_by(keys))
+        orders.append(range(k) if keys is None or numbered else known.positions(keys, f"the {side} of costs"))
+    return ConfusionForm.of(k, costs=matrix[np.ix_(*orders)] / classes.total)
 
 
 def confusion_objective(function: Callable[[NDArray[np.float64]], float], name: str | None = None) -> Objective:

@@ -79,6 +79,8 @@ def spoil_tables(folder, lines):
         "headless": "\n".join(lines[1:]),
         "word": "\n".join([lines[0], "0.1,high,0.3,cat", *lines[1:]]),
         "unknown_label": "\n".join([*lines, "0.1,0.2,0.3,wolf"]),
+        "index": "\n".join([f",{lines[0]}", *(f"{i},{line}" for i, line in enumerate(lines[1:]))]),
+        "again": "\n".join([f"Unnamed: 0,{lines[0]}", *(f"{i},{line}" for i, line in enumerate(lines[1:]))]),
         "twice": "cat,cat,label\n1,2,cat\n",
         "empty": "",
         "header": "cat,dog,lynx,label\n",
@@ -100,6 +102,8 @@ TUNE = [
     (["text.npz"], "text.npz: not an .npz file, or its beginning is lost"),
     (["short.npy", "--labels", "labels.npy"], "short.npy: the file is cut short or damaged"),
     (["stub.npy", "--labels", "labels.npy"], "stub.npy: the file is cut short or damaged"),
+    (["index.csv"], "index.csv: the column '' is an index, not a score; write the table without it (index=False), or"),
+    (["again.csv"], "again.csv: the column 'Unnamed: 0' is an index, not a score"),
     (["short.csv"], "short.csv, line 91: 2 cells where the header names 4; the file is cut short"),
     (["empty.csv"], "empty.csv: the file is empty; the first line must name the columns."),
     (["header.csv"], "header.csv is empty: 0 sample(s) (shape=(0, 3))"),
@@ -334,6 +338,13 @@ class TestLibraries:
         whole = (tmp_path / "x.parquet").read_bytes()
         (tmp_path / "x.parquet").write_bytes(whole[:-50])
         assert refused(capri("tune", "x.parquet"), "x.parquet: the file is cut short or damaged")
+
+    def test_an_index_in_a_parquet_file(self, capri, tmp_path):
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame({"cat": [0.1, 0.2], "dog": [1.0, 2.0], "y": ["cat", "dog"]}, index=[5, 3])
+        frame.to_parquet(tmp_path / "x.parquet")
+        assert refused(capri("evaluate", "x.parquet"), "x.parquet: the column '__index_level_0__' is an index, not")
+        assert capri("evaluate", "x.parquet", "--class-names", "cat,dog").code == 0
 
     def test_text_in_a_parquet_score(self, capri, tmp_path):
         pandas = pytest.importorskip("pandas")

@@ -1,9 +1,11 @@
-"""A signal that asks a command to end does so wherever it comes, also where no exception can leave."""
+"""A signal that asks a command to end does so wherever it comes, also where what it raises is lost."""
 
+import contextlib
 import ctypes
 import os
 import signal
 import sys
+import threading
 import time
 import weakref
 
@@ -38,6 +40,11 @@ def while_a_reference_is_dropped(number):
     assert watched() is None
 
 
+def where_others_catch_all(number):
+    with contextlib.suppress(BaseException):
+        come(number)
+
+
 @pytest.fixture
 def hearing():
     """Shells start what runs in the background with SIGINT ignored."""
@@ -47,7 +54,9 @@ def hearing():
 
 
 @pytest.mark.usefixtures("hearing")
-@pytest.mark.parametrize("where", [in_a_callback, while_something_is_deleted, while_a_reference_is_dropped])
+@pytest.mark.parametrize(
+    "where", [in_a_callback, while_something_is_deleted, while_a_reference_is_dropped, where_others_catch_all]
+)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_is_not_lost(capri, files, monkeypatch, where, number, code):
     handlers, hook = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)], sys.unraisablehook
@@ -77,3 +86,21 @@ def test_other_things_that_cannot_be_raised_are_shown(capri, files, monkeypatch)
     monkeypatch.setattr("capri.cli.options.read_samples", work)
     assert capri("evaluate", files / "val.npz").code == 2
     assert shown == ["division by zero"]
+
+
+def test_is_heard_while_python_words_an_error(capri, files, monkeypatch):
+    """Where the repr of a value is part of the message, Python 3.11 raises the error in the place of the signal."""
+
+    def work(source):
+        end = time.monotonic() + 20
+        sender = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM))
+        sender.start()
+        while time.monotonic() < end:
+            for _ in range(1000):
+                with contextlib.suppress(ValueError):
+                    int("x" * 100)
+        raise AssertionError("it went on")
+
+    monkeypatch.setattr("capri.cli.options.read_samples", work)
+    for _ in range(5):
+        assert capri("evaluate", files / "val.npz").code == 143

@@ -252,6 +252,35 @@ class TestClassFiles:
         assert done.code == 0, done.err
         assert offsets("again.json") == offsets("made.json")
 
+    def test_archives_that_name_the_classes_go_by_the_names(self, capri, files):
+        np.savez("other.npz", class_names=NAMES[::-1], train_counts=[10, 90, 900], cost=[3, 2, 1])
+        expected = capri("tune", files / "val.npz", "--method", "la", "-o", "made.json")
+        assert expected.code == 0, expected.err
+        done = capri("tune", files / "val.npz", "--method", "la", "--class-counts", "other.npz", "-o", "again.json")
+        assert done.code == 0, done.err
+        assert offsets("again.json") == offsets("made.json")
+        np.savez("other.npz", class_names=NAMES[::-1], cost=[3, 2, 1])
+        arguments = ("--class-attributes", "other.npz", "--attributes", "cost", "--pooling", "none", "-o", "made.json")
+        assert capri("tune", files / "val.npz", *arguments).code == 0
+        assert Policy.load("made.json").attributes == {"cost": [1, 2, 3]}
+
+    @pytest.mark.parametrize("option", ["--class-counts", "--class-attributes"])
+    @pytest.mark.parametrize("kind", ["twice.csv", "twice.json", "twice.npz"])
+    def test_a_class_that_is_there_twice_is_refused(self, capri, files, kind, option):
+        Path("twice.csv").write_text("class,count\ncat,900\ndog,90\nlynx,10\ncat,5\n")
+        Path("twice.json").write_text('{"cat": 900, "dog": 90, "lynx": 10, "cat": 5}')
+        np.savez("twice.npz", class_names=[*NAMES, "cat"], count=[900, 90, 10, 5])
+        done = capri("tune", files / "bare.npz", "--class-names", "cat,dog,lynx", option, kind)
+        if (option, kind) != ("--class-attributes", "twice.json"):  # which is no table
+            assert done.err == f"capri: 'cat' occurs twice in {kind}; give one entry per class.\n"
+        assert (done.code, done.out) == (2, "")
+
+    def test_names_of_the_file_in_another_order_are_asked_about(self, capri, files):
+        done = capri("tune", files / "val.npz", "--class-names", "lynx,dog,cat")
+        assert (done.code, done.out) == (2, "")
+        assert "names its columns ['cat', 'dog', 'lynx'], and --class-names the same in another order" in done.err
+        assert capri("tune", files / "val.npz", "--class-names", "Katze,Hund,Luchs", "--method", "la").code == 0
+
     def test_norms_and_noise_of_a_training_run_are_attributes(self, capri, data):
         scores, y = data
         known = {"train_counts": [900, 90, 10], "last_layer_norms": [2.0, 1.5, 1.0], "noise": [0.1, 0.2, 0.3]}

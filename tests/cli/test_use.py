@@ -27,6 +27,17 @@ def write_columns():
     return write
 
 
+class TestLabels:
+    @pytest.mark.parametrize("labels", [(0, 10**20), (2**53, 2**53 + 1), (-(10**20), 5)])
+    def test_are_numbers_of_any_length(self, capri, tmp_path, labels):
+        """In sorted order, for they are not the names of the columns."""
+        rows = [f"{1 - k},{k},{label}" for k, label in enumerate(labels)] * 2
+        (tmp_path / "x.csv").write_text("\n".join(["a,b,label", *rows]))
+        done = capri("evaluate", "x.csv", "--json")
+        assert done.code == 0, done.err
+        assert [c["before"] for c in json.loads(done.out)["classes"]] == [0, 0]
+
+
 class TestApply:
     @pytest.fixture
     def expected(self, data, policy):

@@ -4,13 +4,10 @@ An extension is a package with an entry point in the group `capri.commands`: a f
 point's name, a `typer.Typer` a group of commands.
 """
 
-import os
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.metadata import entry_points
-from threading import Timer
 from typing import Any
 
 import typer
@@ -23,6 +20,7 @@ from capri.cli import apply, compare, evaluate, fold, tune
 from capri.cli.demo import demo
 from capri.cli.messages import say
 from capri.cli.search import pretrain, retrain, search
+from capri.cli.stopping import stoppable
 from capri.cli.train import train
 
 #: What typer raises for an unknown option or a missing argument; it has no public name of its own.
@@ -112,53 +110,13 @@ for _point in sorted(entry_points(group="capri.commands"), key=lambda point: poi
         commands.command(name=_point.name)(_extension)
 
 
-@contextmanager
-def _stoppable() -> Iterator[None]:
-    """Signals that ask the process to end raise `Stopped` inside, unless whoever started it has them ignored."""
-
-    def stop(number: int, frame: object) -> None:
-        raise Stopped(number)
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    heard = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
-    for number in heard:
-        signal.signal(number, stop)
-    try:
-        with _sent_again():
-            yield
-    finally:
-        for number in heard:
-            signal.signal(number, before[number])
-
-
-@contextmanager
-def _sent_again() -> Iterator[None]:
-    """Where no exception can leave, as in callbacks of compilers, Python shows and forgets it: a signal comes again."""
-    timers, show = list[Timer](), sys.unraisablehook
-
-    def forgotten(unraisable: Any) -> None:
-        if not isinstance(unraisable.exc_value, Stopped):
-            return show(unraisable)
-        timers.append(Timer(0.05, os.kill, (os.getpid(), unraisable.exc_value.args[0])))
-        timers[-1].daemon = True
-        timers[-1].start()
-
-    sys.unraisablehook = forgotten
-    try:
-        yield
-    finally:
-        sys.unraisablehook = show
-        for timer in timers:
-            timer.cancel()
-
-
 def app(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; it ends the process."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     with suppress(AttributeError, ValueError):  # a terminal of few letters shows the codes of the others
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        with _stoppable():
+        with stoppable():
             code = commands(given or ["--help"], standalone_mode=False)
     except _UsageError as error:
         say(f"{error.format_message().rstrip('.')}. See `capri --help`.")

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from capri._checks import InputError, check_vector, short
 from capri._files import read_text
-from capri.classes import Classes
-from capri.cli.tables import ARCHIVES, TABLES, Archive, Table, opened, title
+from capri.classes import Classes, check_once
+from capri.cli.tables import ARCHIVES, TABLES, Archive, Table, first_of, opened, title
 from capri.evidence import CLASS
 
 NAME_KEYS = ("class_names", "classes")
@@ -61,8 +61,9 @@ def class_table(path: Path, classes: Classes) -> dict[str, NDArray[np.float64]]:
     """Columns of numbers by name, one row per class, in the order of the score columns."""
     file, where = opened(path), title(path)
     if not isinstance(file, Table):
-        columns = {key: file.get(key) for key in file.names if key not in NAME_KEYS}
-        return {key: check_vector(column, f"{where}: {key}", len(classes)) for key, column in columns.items()}
+        names, columns = first_of(file, NAME_KEYS), [key for key in file.names if key not in NAME_KEYS]
+        order = slice(None) if names is None else classes.positions(names.ravel().tolist(), where)
+        return {key: check_vector(file.get(key), f"{where}: {key}", len(classes))[order] for key in columns}
     keys = [key for key in file.names if key != CLASS_COLUMN]
     values = file.numbers(keys)
     if CLASS_COLUMN in file.names:
@@ -88,7 +89,9 @@ def _read(value: str, option: str) -> Sequence[Any] | Mapping[str, Any]:
 
 def _from_json(path: Path) -> Sequence[Any] | Mapping[str, Any]:
     try:
-        found = json.loads(_text(path))
+        found = json.loads(_text(path), object_pairs_hook=lambda pairs: _once(pairs, path))
+    except InputError:
+        raise
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON ({error}).") from None
     if not isinstance(found, list | dict):
@@ -96,9 +99,23 @@ def _from_json(path: Path) -> Sequence[Any] | Mapping[str, Any]:
     return found
 
 
-def _from_archive(archive: Archive, path: Path, option: str) -> list[Any]:
+def _once(pairs: Sequence[tuple[str, Any]], path: Path) -> dict[str, Any]:
+    check_once([key for key, _ in pairs], str(path))
+    return dict(pairs)
+
+
+def _from_archive(archive: Archive, path: Path, option: str) -> Sequence[Any] | Mapping[str, Any]:
     known = [name for name in archive.names if name in KEYS[option]]
-    return archive.get(_only(known or archive.names, path, option)).ravel().tolist()
+    others = [name for name in archive.names if option == "--class-names" or name not in NAME_KEYS]
+    values = archive.get(_only(known or others, path, option)).ravel().tolist()
+    names = None if option == "--class-names" else first_of(archive, NAME_KEYS)
+    return values if names is None else _by_class(names.ravel().tolist(), values, path)
+
+
+def _by_class(names: Sequence[Any], values: Sequence[Any], path: Path) -> dict[Any, Any]:
+    if len(names) != len(values):
+        raise InputError(f"{path}: {len(names)} class names for {len(values)} entries; give one entry per class.")
+    return _once(list(zip(names, values, strict=True)), path)
 
 
 def _from_table(table: Table, path: Path, option: str) -> Sequence[Any] | Mapping[str, Any]:
@@ -109,7 +126,7 @@ def _from_table(table: Table, path: Path, option: str) -> Sequence[Any] | Mappin
     others = [name for name in table.names if name != values]
     labels = CLASS_COLUMN if CLASS_COLUMN in others else others[0] if len(others) == 1 else None
     texts = table.texts(values)
-    return texts if labels is None else dict(zip(table.texts(labels), texts, strict=True))
+    return texts if labels is None else _by_class(table.texts(labels), texts, path)
 
 
 def _only(names: Sequence[str], path: Path, option: str) -> str:

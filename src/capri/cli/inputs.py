@@ -8,7 +8,9 @@ attributes `norm` and `noise` are taken from an archive that holds them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -22,7 +24,7 @@ from capri._lazy import once
 from capri.classes import Classes, as_labels
 from capri.cli.classes import COUNT_KEYS, NAME_KEYS, class_names, class_numbers
 from capri.cli.messages import harmless
-from capri.cli.tables import ONLY, Archive, Table, opened, title
+from capri.cli.tables import ONLY, Archive, Table, first_of, opened, title
 
 SCORE_KEYS = tuple(prefix + key for prefix in ("", "val_") for key in ("scores", "logits", "proba", "probabilities"))
 LABEL_KEYS = ("label", "y", "labels", "y_true")
@@ -165,17 +167,29 @@ def _from_archive(source: Source, archive: Archive) -> _Parts:
     key = _scores_key(archive, source.title, source.scores_key)
     without = source.label_file is not None or _may_lack(source, archive.names)
     label_key = None if without else _label_key(archive, source.title, key, source.label_key)
-    names, counts = _first(archive, NAME_KEYS), _first(archive, COUNT_KEYS)
     return _Parts(
         origin=source.title if key == ONLY else f"{source.title}: {key}",
         scores=archive.get(key),
         labels=None if label_key is None else _flat(archive.get(label_key), f"{source.title}: {label_key}"),
-        class_names=(None if names is None else _flat(names, f"{source.title}: class_names", "name per class"))
-        if source.class_names is None
-        else class_names(source.class_names),
-        class_counts=counts,
+        class_names=_names(source, first_of(archive, NAME_KEYS)),
+        class_counts=first_of(archive, COUNT_KEYS),
         attributes={name: archive.get(key) for key, name in ATTRIBUTE_KEYS.items() if key in archive.names},
     )
+
+
+def _names(source: Source, own: NDArray[Any] | None) -> Sequence[Any] | None:
+    """The names of the columns: as given, or the file's own."""
+    known = None if own is None else _flat(own, f"{source.title}: class_names", "name per class")
+    if source.class_names is None:
+        return known
+    given = class_names(source.class_names)
+    texts = [str(name) for name in known or ()]
+    if given != texts and sorted(given) == sorted(texts):
+        raise InputError(
+            f"{source.title} names its columns {short(texts)}, and --class-names the same in another order; leave "
+            "it out."
+        )
+    return given
 
 
 def _scores_key(archive: Archive, where: str, wanted: str | None) -> str:
@@ -203,10 +217,6 @@ def _label_key(archive: Archive, where: str, scores_key: str, wanted: str | None
 def _may_lack(source: Source, names: Sequence[str]) -> bool:
     """Are labels neither there nor needed?"""
     return not source.with_labels and source.label_key not in names
-
-
-def _first(archive: Archive, keys: Sequence[str]) -> NDArray[Any] | None:
-    return next((archive.get(key) for key in keys if key in archive.names), None)
 
 
 def _all_existing(wanted: Sequence[str], names: Sequence[str], where: str, option: str) -> None:
@@ -253,10 +263,21 @@ def _score_columns(source: Source, columns: Sequence[str]) -> dict[str, str]:
         )
     found = found or {name: name for name in columns}
     if source.class_names is None:
+        _check_scores_alone(source, found.values())
         return found
     wanted = class_names(source.class_names)
     _all_existing(wanted, list(found), source.title, "a name in --class-names")
     return {name: found[name] for name in wanted}
+
+
+def _check_scores_alone(source: Source, columns: Iterable[str]) -> None:
+    """Refuse the index of a pandas frame among the scores, as to_csv() and to_parquet() write it."""
+    for name in columns:
+        if re.fullmatch(r"|Unnamed: \d+|__index_level_\d+__", name):
+            raise InputError(
+                f"{source.title}: the column {name!r} is an index, not a score; write the table without it "
+                "(index=False), or list the score columns with --class-names."
+            )
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -311,9 +332,11 @@ def _numbers(labels: Sequence[Any]) -> NDArray[Any] | None:
     """Labels as numbers, where they are or say numbers."""
     if not any(isinstance(label, str) for label in labels):
         return as_labels(labels, "labels")
+    with suppress(TypeError, ValueError):
+        return as_labels([int(label) for label in labels], "labels")  # of any length
     try:
         numbers = np.array([float(label) for label in labels])
     except (TypeError, ValueError):
         return None
-    whole = np.isfinite(numbers).all() and (numbers == np.floor(numbers)).all()
+    whole = (np.abs(numbers) < 2**53).all() and (numbers == np.floor(numbers)).all()
     return numbers.astype(np.int64) if whole else numbers

@@ -68,6 +68,11 @@ def opened(path: Path) -> Archive | Table:
     return _READERS[file.kind](file)
 
 
+def first_of(archive: Archive, keys: Sequence[str]) -> NDArray[Any] | None:
+    """The first of these that the archive holds."""
+    return next((archive.get(key) for key in keys if key in archive.names), None)
+
+
 def title(path: Path) -> str:
     """What reports and messages call a file."""
     return "standard input" if path == STDIN else str(path)
