@@ -197,6 +197,15 @@ TUNE = [
         ["absent_file.npz", "--objective", "roc_auc"],
         "objective 'roc_auc' judges how the scores rank the samples, and a",
     ),
+    (["absent_file.npz", "--borrow", "inf"], "--borrow is inf; it must be a finite number, 0 or more."),
+    (
+        ["val.npz", "--unlabelled", "val.npz", "--unlabelled-key", "logit"],
+        "val.npz: --unlabelled-key is 'logit', which is not in the file; did you mean 'logits'?",
+    ),
+    (
+        ["val.npz", "--unlabelled", "val.csv", "--unlabelled-key", "logit"],
+        "val.csv: no column begins with 'logit'; --unlabelled-key is the prefix of score columns.",
+    ),
     (["absent_file.npz", "--pooling", "-1"], "--pooling is '-1'; it must be auto, none, or a positive number."),
     (["absent_file.npz", "--pooling", "some"], "--pooling is 'some'; it must be auto, none, or a positive number."),
     (

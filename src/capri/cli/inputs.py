@@ -44,6 +44,7 @@ class Source:
     class_counts: str | None = None
     policy_classes: Classes | None = None  # stand in where the file names no classes
     with_labels: bool = True
+    scores_option: str = "--scores-key"  # which gave the key of the scores
 
     @property
     def title(self) -> str:
@@ -164,7 +165,7 @@ def read_samples(source: Source) -> Samples:
 
 
 def _from_archive(source: Source, archive: Archive) -> _Parts:
-    key = _scores_key(archive, source.title, source.scores_key)
+    key = _scores_key(archive, source)
     without = source.label_file is not None or _may_lack(source, archive.names)
     label_key = None if without else _label_key(archive, source.title, key, source.label_key)
     return _Parts(
@@ -192,17 +193,17 @@ def _names(source: Source, own: NDArray[Any] | None) -> Sequence[Any] | None:
     return given
 
 
-def _scores_key(archive: Archive, where: str, wanted: str | None) -> str:
+def _scores_key(archive: Archive, source: Source) -> str:
     if archive.names == [ONLY]:
         return ONLY
-    if wanted is not None:
-        return _existing(wanted, archive.names, where, "--scores-key")
+    if source.scores_key is not None:
+        return _existing(source.scores_key, archive.names, source.title, source.scores_option)
     known = [key for key in SCORE_KEYS if key in archive.names]
     if len(known) == 1:
         return known[0]
     shown = ", ".join(archive.names) or "nothing"
     problem = f"holds scores under {' and '.join(known)}" if known else f"holds no scores under {SCORE_KEYS[0]}"
-    raise InputError(f"{where}: {problem} (it holds {shown}); choose with --scores-key KEY.")
+    raise InputError(f"{source.title}: {problem} (it holds {shown}); choose with {source.scores_option} KEY.")
 
 
 def _label_key(archive: Archive, where: str, scores_key: str, wanted: str | None) -> str | None:
@@ -259,7 +260,7 @@ def _score_columns(source: Source, columns: Sequence[str]) -> dict[str, str]:
     found = {name.removeprefix(prefix): name for name in columns if name.startswith(prefix)}
     if not found and source.scores_key is not None:
         raise InputError(
-            f"{source.title}: no column begins with {prefix!r}; --scores-key is the prefix of score columns."
+            f"{source.title}: no column begins with {prefix!r}; {source.scores_option} is the prefix of score columns."
         )
     found = found or {name: name for name in columns}
     if source.class_names is None:

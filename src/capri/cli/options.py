@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -198,8 +198,10 @@ class Given:
 
     def source(self, path: Path, scores_key: str | None) -> Source:
         """A file of further scores, which may be laid out as the samples are."""
-        key = self.scores_key if scores_key is None else scores_key
-        return Source(path, key, self.label_key, class_names=self.class_names)
+        source = Source(path, self.scores_key, self.label_key, class_names=self.class_names)
+        return (
+            source if scores_key is None else replace(source, scores_key=scores_key, scores_option="--unlabelled-key")
+        )
 
     def context(self, classes: Classes) -> dict[str, Any]:
         """Weights and groups, as objectives take them."""
@@ -275,6 +277,13 @@ def read_policy(path: Path) -> Policy:
     if path == STDIN:
         raise InputError("a policy is not read from standard input; give its file.")
     return Policy.load(path)
+
+
+def read_borrow(number: float) -> float:
+    """A finite number, 0 or more."""
+    if not 0 <= number < np.inf:
+        raise InputError(f"--borrow is {number}; it must be a finite number, 0 or more.")
+    return number
 
 
 def read_pooling(text: str) -> Literal["auto"] | float | None:

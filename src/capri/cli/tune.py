@@ -104,7 +104,7 @@ def tune(
         "objective": options.read_objective(objective, **given.has),
         "constraints": options.read_constraints(constraint, **given.has),
         "pooling": options.read_pooling(pooling),
-        "borrow": borrow,
+        "borrow": options.read_borrow(borrow),
         "attributes": "auto" if attributes == "auto" else options.read_names(attributes),
         "method": method,
         "parameters": parameters,
