@@ -100,7 +100,19 @@ def test_an_unknown_objective_in_a_constraint_is_named():
         as_constraint("plan <= 0.2")
 
 
-@pytest.mark.parametrize("bound", ["0.2", None, float("nan"), float("inf")])
-def test_bounds_are_finite_numbers(bound):
-    with pytest.raises(InputError, match=r"the bound is .*; it must be a finite number"):
-        as_constraint(("plain", bound))
+def test_the_objective_may_go_by_its_name():
+    assert Constraint("plain", 0.2) == as_constraint("plain <= 0.2")
+
+
+@pytest.mark.parametrize("bound", [np.nan, np.inf, "0.2", None, 1j])
+@pytest.mark.parametrize(
+    "make", [lambda bound: Constraint(as_objective("plain"), bound), lambda bound: ("plain", bound)]
+)
+def test_a_bound_that_bounds_nothing_is_refused(make, bound):
+    with pytest.raises(InputError, match=r"the bound of plain is .+; it must be a finite number"):
+        as_constraint(make(bound))
+
+
+def test_neither_does_one_beyond_any_float():
+    with pytest.raises(InputError, match="the bound of plain is inf; it must be a finite number"):
+        as_constraint("plain <= 1e999")

@@ -10,9 +10,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score, f1_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
-from capri import AbsentClassWarning, InputError, evaluate, make_scorer
+from capri import AbsentClassWarning, InputError, as_objective, evaluate, make_scorer
 from capri.evaluation import STANDARD, evaluate_confusion
-from capri.objectives import expected_cost
+from capri.objectives import confusion_objective, cvar, expected_cost, plain
 
 
 def test_the_standard_objectives_come_by_name():
@@ -97,6 +97,51 @@ def test_a_confusion_matrix_is_square(confusion):
 def test_without_any_weight_there_is_nothing_to_evaluate():
     with pytest.raises(InputError, match="no class has any sample"):
         evaluate([0, 1], [0, 1], 2, sample_weight=[0, 0])
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (expected_cost(np.ones((2, 2))), expected_cost(5 * np.ones((2, 2)))),
+        (2 * expected_cost(np.ones((2, 2))), 2 * expected_cost(5 * np.ones((2, 2)))),
+        ("balanced", confusion_objective(lambda confusion: 7.0, "balanced")),
+        (as_objective(lambda errors: 1.0), as_objective(lambda errors: 2.0)),
+    ],
+)
+def test_objectives_that_only_share_a_name_are_refused(pair):
+    with pytest.raises(InputError, match=r"two different objectives are called '.+'; give them names of their own"):
+        evaluate([0, 1], [0, 1], 2, pair)
+
+
+def test_objectives_that_are_the_same_are_given_once():
+    same = expected_cost(np.ones((2, 2)))
+    found = evaluate([0, 1], [0, 1], 2, [same, same, cvar(0.2), "cvar:0.2", cvar("0.2"), "2*plain", 2 * plain()])
+    assert found == {"cost": 1, "cvar:0.2": 0, "2*plain": 0}
+
+
+def test_costs_may_have_names():
+    both = [expected_cost(k * np.ones((2, 2)), name) for k, name in ((1, "pennies"), (5, "pounds"))]
+    assert evaluate([0, 1], [0, 1], 2, both) == {"pennies": 1, "pounds": 5}
+
+
+@pytest.mark.parametrize("objectives", ["balanced", None, 3, as_objective("balanced")])
+def test_objectives_are_a_list(objectives):
+    with pytest.raises(InputError, match=r"objectives is .+; give a list of them, such as \['balanced'\]"):
+        evaluate([0, 1], [0, 1], 2, objectives)
+
+
+def test_what_an_objective_does_to_its_argument_is_its_own_affair():
+    def worst(errors):
+        errors.sort()
+        return errors[-1]
+
+    def hits(confusion):
+        confusion[:] = 0
+        return 0.0
+
+    y, predictions = [0, 0, 1, 1, 2, 2], [1, 0, 1, 1, 2, 0]
+    found = evaluate(y, predictions, 3, [confusion_objective(hits), worst, 1.0 * as_objective(worst), "err[1]"])
+    assert found == {"hits": 0, "own worst": 0.5, "1*own worst": 0.5, "err[1]": 0}
 
 
 def test_two_objectives_of_one_name_are_told_apart_or_refused():

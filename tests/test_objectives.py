@@ -548,6 +548,16 @@ class TestCopies:
 
 
 class TestRegistry:
+    @pytest.mark.parametrize("name", [None, 3, b"gap"])
+    def test_a_name_is_text(self, name):
+        with pytest.raises(InputError, match=r"objective name .+ cannot be parsed"):
+            register_objective(name)(lambda errors: 0.0)
+
+    @pytest.mark.parametrize("make", [register_objective("gap"), confusion_objective])
+    def test_an_objective_is_a_function(self, make):
+        with pytest.raises(InputError, match="3 is no function"):
+            make(3)
+
     @pytest.fixture
     def gap(self):
         @register_objective("gap", parameter="p")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import TypeAlias
 
-from capri._checks import InputError, shortest
+from capri._checks import InputError, short, shortest
 from capri.objectives import Objective, ObjectiveLike, as_objective, quality_of
 
 _BASELINE = r"(?:baseline|unadjusted)"
@@ -56,6 +56,9 @@ class Constraint:
     floor: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "objective", as_objective(self.objective))
+        if not _is_finite(self.bound):
+            raise InputError(f"the bound of {self.objective} is {short(self.bound)}; it must be a finite number.")
         quality = quality_of(self.objective)
         if self.floor and quality is None:
             raise InputError(
@@ -104,9 +107,7 @@ def as_constraint(constraint: ConstraintLike) -> Constraint:
         return constraint
     if isinstance(constraint, tuple) and len(constraint) == 2:
         objective, bound = constraint
-        if not _is_finite(bound):
-            raise InputError(f"constraint {constraint!r}: the bound is {bound!r}; it must be a finite number.")
-        return Constraint(as_objective(objective), float(bound))
+        return Constraint(as_objective(objective), bound)
     text = _TEXT.fullmatch(str(constraint))
     match = re.fullmatch(_BOUND, text["bound"].replace(" ", "")) if text else None
     if text is None or match is None:

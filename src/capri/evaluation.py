@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError, check_counts, check_names
+from capri._checks import InputError, check_counts, check_names, short
 from capri.classes import Classes, as_labels, check_one_kind
 from capri.errors import Absent, confusion_matrix, resolve_absent
 from capri.forms import ClassContext, on_confusion
@@ -112,12 +112,20 @@ def evaluate_confusion(
     resolve_absent(totals, absent, class_names)
     known = {"weights": weights, "groups": groups, "class_counts": class_counts}
     context = ClassContext.of(totals, class_names=class_names, **known)
-    named: dict[str, ObjectiveLike] = {}
+    return {name: on_confusion(given.on(context), confusion) for name, given in _by_name(objectives).items()}
+
+
+def _by_name(objectives: Sequence[ObjectiveLike]) -> dict[str, Objective]:
+    """Each of them once; refused where two that are not the same share a name."""
+    if isinstance(objectives, str) or not isinstance(objectives, Iterable):
+        raise InputError(f"objectives is {short(objectives)}; give a list of them, such as ['balanced'].")
+    named: dict[str, tuple[ObjectiveLike, Objective]] = {}
     for given in objectives:
-        other = named.setdefault(name := as_objective(given).name, given)
-        if callable(given) and other is not given:
-            raise InputError(f"two different objectives are called {name!r}; give your functions names of their own.")
-    return {name: on_confusion(as_objective(given).on(context), confusion) for name, given in named.items()}
+        objective = as_objective(given)
+        first, other = named.setdefault(objective.name, (given, objective))
+        if first is not given and not (objective.goes_by_name and other.goes_by_name):
+            raise InputError(f"two different objectives are called {objective.name!r}; give them names of their own.")
+    return {name: objective for name, (_, objective) in named.items()}
 
 
 @dataclass(frozen=True)

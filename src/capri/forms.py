@@ -211,7 +211,7 @@ class ErrorFunction:
 
     def __call__(self, errors: Vector) -> float:
         """The objective itself."""
-        return returned(self.function(errors), self.name)
+        return returned(self.function(errors.copy()), self.name)  # it may do with them as it likes
 
     def smooth(self, errors: Vector, step: float = 1e-5) -> tuple[float, Vector]:
         """Value and central-difference gradient, of errors between 0 and 1: a root may have no value beyond."""
@@ -339,7 +339,7 @@ class ConfusionFunction:
 
     def __call__(self, confusion: NDArray[np.float64]) -> float:
         """The objective itself."""
-        return returned(self.function(confusion), self.name)
+        return returned(self.function(confusion.copy()), self.name)
 
 
 ErrorEvaluator: TypeAlias = Form | ErrorFunction

@@ -104,6 +104,12 @@ class Objective:
         return self.name
 
     @property
+    def goes_by_name(self) -> bool:
+        """Is it what its name says, wherever it comes from?"""
+        builds = [term.build for _, term in self._terms]
+        return all(isinstance(build, partial) and build.func is _registered for build in builds)
+
+    @property
     def _terms(self) -> tuple[tuple[float, Objective], ...]:
         return self.build.terms if isinstance(self.build, _Sum) else ((1.0, self),)
 
@@ -185,10 +191,11 @@ def register_objective(
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Objective]:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InputError(f"objective name {name!r} cannot be parsed; leave out spaces and + * : [ ].")
         if name in _REGISTRY:
             raise InputError(f"objective {name!r} is registered already; choose another name or unregister it first.")
-        if not _NAME.fullmatch(name):
-            raise InputError(f"objective name {name!r} cannot be parsed; leave out spaces and + * : [ ].")
+        check_function(function)
         if on not in ("classes", "errors", "confusion"):
             raise InputError(f"on is {on!r}; it must be 'classes', 'errors' or 'confusion'.")
         _REGISTRY[name] = _Entry(function, on, parameter, (function.__doc__ or "").strip().split("\n")[0])
@@ -200,6 +207,12 @@ def register_objective(
         return constructor
 
     return decorate
+
+
+def check_function(function: Any) -> None:
+    """Refuse what cannot be called, before a search does."""
+    if not callable(function):
+        raise InputError(f"an objective is a function, and {short(function)} is no function; give one.")
 
 
 def unregister_objective(name: str) -> None:
@@ -581,13 +594,15 @@ def _mcc(moments: Moments) -> Any:
     return np.where(varied, 1 - (moments.hits - moments.chance) / spread, 1.0)
 
 
-def expected_cost(costs: ArrayLike) -> Objective:
+def expected_cost(costs: ArrayLike, name: str = "cost") -> Objective:
     """Mean cost per sample under a cost matrix.
 
     Parameters
     ----------
     costs : array-like of shape (K, K)
         ``costs[i, j]`` is the cost of predicting class j on a sample of class i. A DataFrame goes by its labels.
+    name : str
+        The objective's name, by which several costs are told apart.
 
     Returns
     -------
@@ -603,7 +618,7 @@ def expected_cost(costs: ArrayLike) -> Objective:
     if matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"costs must be a square matrix, one row per true class; got shape {matrix.shape}.")
     labels = {"rows": index_of(costs), "columns": all_columns(costs)}
-    return Objective("cost", partial(_cost, matrix, labels))
+    return Objective(name, partial(_cost, matrix, labels))
 
 
 def _cost(
@@ -641,5 +656,6 @@ def confusion_objective(function: Callable[[NDArray[np.float64]], float], name: 
     >>> evaluate([0, 1, 1, 1], [0, 0, 0, 1], 2, [confusion_objective(missed)])
     {'missed': 0.6666666666666666}
     """
+    check_function(function)
     name = name or str(getattr(function, "__name__", "custom"))
     return Objective(name, partial(_of_confusions, function, name))

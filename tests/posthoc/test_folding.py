@@ -137,6 +137,25 @@ class TestArrays:
         with pytest.raises(InputError, match=r"the policy needs \(3, n\) and \(3,\)"):
             fold(layer, policy)
 
+    @pytest.mark.parametrize(
+        ("layer", "says"),
+        [
+            ((1j * np.ones((3, 4)), np.zeros(3)), "weight must be real numbers; got"),
+            ((np.full((3, 4), "a"), np.zeros(3)), "weight must be real numbers; got"),
+            ((np.full((3, 4), np.nan), np.zeros(3)), r"weight\[0, 0\] is nan; 12 entries are NaN or infinite"),
+            ((np.ones((3, 4)), np.zeros(3) * 1j), "bias must hold one number per class"),
+            ((np.ones((3, 4)), [0, np.inf, 0]), r"bias\[1\] is inf"),
+        ],
+    )
+    def test_of_no_real_numbers_are_refused(self, policy, layer, says):
+        with pytest.raises(InputError, match=says):
+            fold(layer, policy)
+
+    @pytest.mark.parametrize("other", [None, "policy.json", {}])
+    def test_what_is_no_policy_is_refused(self, other):
+        with pytest.raises(InputError, match=r"policy is .+; give a Policy, such as Policy.load"):
+            fold((np.ones((3, 4)), np.zeros(3)), other)
+
     @pytest.mark.parametrize("layer", [(np.ones((3, 5)),), [1, 2], "fc", None])
     def test_what_is_no_layer_is_refused(self, policy, layer):
         with pytest.raises(InputError, match=r"cannot be folded; give a torch\.nn\.Linear, a linear classifier"):

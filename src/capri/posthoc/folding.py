@@ -18,7 +18,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model._base import LinearClassifierMixin
 
-from capri._checks import InputError, check_names
+from capri._checks import InputError, as_array, check_matrix, check_names, check_vector, short
 from capri.policy import Policy
 
 MARK = "capri_policy_"  # the attribute of a folded layer or model: the digest of the policy that it holds
@@ -58,13 +58,15 @@ def fold(layer: Any, policy: Policy, *, softmax: bool = False) -> Any:
     >>> bias
     array([-1.,  1.])
     """
+    if not isinstance(policy, Policy):
+        raise InputError(f"policy is {short(policy)}; give a Policy, such as Policy.load(path) or adjuster.policy_.")
     policy.require_posthoc()
     if hasattr(layer, MARK):
         raise already_folded(f"this {type(layer).__name__}")
     if isinstance(layer, tuple) and len(layer) == 2:
         _check_scores(policy, softmax, _BARE)
         weight, bias = layer
-        return _folded(np.asarray(weight, np.float64), None if bias is None else np.asarray(bias, np.float64), policy)
+        return _folded(as_array(weight, "weight"), None if bias is None else as_array(bias, "bias"), policy)
     if isinstance(layer, LinearClassifierMixin):
         return _fold_model(layer, policy)
     torch = sys.modules.get("torch")
@@ -99,17 +101,18 @@ def _does_not_fit(dtype: object) -> InputError:
 
 
 def _folded(
-    weight: NDArray[np.float64], bias: NDArray[np.float64] | None, policy: Policy
+    weight: NDArray[Any], bias: NDArray[Any] | None, policy: Policy
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     delta, l, k = policy.strategy.delta, policy.strategy.l, policy.strategy.n_classes
-    if k == 2 and len(weight) == 1:  # scores (0, z)
+    if k == 2 and weight.shape[:1] == (1,):  # scores (0, z)
         delta, l = delta[1:], l[1:] - l[:1]
     bias = np.zeros(len(l)) if bias is None else bias
     if weight.ndim != 2 or len(weight) != len(l) or bias.shape != l.shape:
         raise InputError(
             f"the layer has weight {weight.shape} and bias {bias.shape}; the policy needs ({k}, n) and ({k},)."
         )
-    return weight * delta[:, None], bias * delta - l
+    matrix = check_matrix(weight, "weight", "n_classes", "n_features").astype(np.float64)
+    return matrix * delta[:, None], check_vector(bias, "bias") * delta - l
 
 
 def _fold_model(model: Any, policy: Policy) -> Any:
