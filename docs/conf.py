@@ -15,6 +15,8 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_gallery.gen_gallery",
 ]
+# Docstrings write types as people do: "sequence of labels" is no reference to one of the attributes of that name.
+suppress_warnings = ["ref.python"]
 templates_path = ["_templates"]
 exclude_patterns = ["_build"]
 default_role = "code"  # docstrings write `name`

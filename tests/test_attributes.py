@@ -27,7 +27,8 @@ class TestColumns:
         np.testing.assert_allclose(pi * sum(counts), counts)
 
     @pytest.mark.parametrize(
-        ("samples", "known"), [([14, 10], None), ([15, 10], [15, 10]), ([2, 0], [2, 0.5]), ([1, 1, 1], None)]
+        ("samples", "known"),
+        [([14, 10], None), ([15, 10], [15, 10]), ([2, 0], None), ([4, 1, 0], [4, 1, 2]), ([1, 1, 1], None)],
     )
     def test_labels_tell_training_counts_unless_they_are_nearly_balanced(self, samples, known):
         found = counts_in(np.repeat(np.arange(len(samples)), samples), len(samples))

@@ -99,6 +99,9 @@ class TestCommand:
             assert text in done.output
         assert "stays at or below that of the model as trained" in " ".join(done.output.split())
         assert (tmp_path / "class_errors.png").read_bytes().startswith(b"\x89PNG")
+        page = (tmp_path / "report.html").read_text(encoding="utf-8")
+        assert "CVaR 0.2 falls from" in page
+        assert "test samples" in page
         rows = (tmp_path / "table.md").read_text().splitlines()
         assert rows[0] == "| method | balanced | sdev | cvar:0.2 | quantile:0.2 | weighted |"
         assert len([row for row in rows if row.startswith("|")]) == 2 + len(demo.METHODS) + 2 + 3

@@ -9,7 +9,7 @@ import pytest
 
 import capri
 
-HEAVY = ("torch", "numba", "matplotlib", "pandas", "sklearn", "scipy", "cleanlab", "typer")
+HEAVY = ("torch", "numba", "matplotlib", "pandas", "sklearn", "scipy", "cleanlab", "typer", "onnx")
 CORE = ("_checks", "_files", "_provenance", "attributes", "classes", "constraints", "demo", "dictionary", "errors")
 CORE += ("evaluation", "extension", "forms", "metrics", "objectives", "policy", "sampling", "strategy", "study")
 

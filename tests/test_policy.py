@@ -128,6 +128,9 @@ class TestUse:
         logits = to_logits(np.array([[0, 1]], dtype), "proba", 1e-12)
         np.testing.assert_allclose(logits, [[np.log(1e-12), 0]], rtol=1e-6)
 
+    def test_a_probability_that_rounding_put_below_zero_is_zero(self):
+        np.testing.assert_array_equal(to_logits([[-1e-7, 1.0]], "proba", 1e-12), to_logits([[0, 1.0]], "proba", 1e-12))
+
     @pytest.mark.parametrize("scores", [[[-0.1, 1.1]], [[0.5, 3.0]]])
     def test_declared_probabilities_lie_between_0_and_1(self, scores):
         with pytest.raises(
@@ -463,6 +466,7 @@ class TestSchema1:
         assert policy.classes == tuple(old["class_names"])
         assert policy.reason == old["validation"].pop("reason") != ""
         optimistic = {"in_sample": old["validation"]["improvement"], "improvement": None, "interval": None}
+        optimistic |= {"ladder": {}, "limits": {}}
         assert new["validation"] == old["validation"] | optimistic
         for field in set(old) - {"class_names", "strategy", "validation"}:
             assert new[field] == old[field], field

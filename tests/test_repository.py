@@ -110,7 +110,8 @@ class TestReference:
             assert not _undocumented(thing)
 
     @pytest.mark.parametrize(
-        "package", ["capri", "capri.posthoc", "capri.bilevel", "capri.train", "capri.models", "capri.data"]
+        "package",
+        ["capri", *(f"capri.{n}" for n in ("blocks", "posthoc", "bilevel", "train", "models", "data", "onnx"))],
     )
     def test_no_public_name_is_missing(self, package):
         # By the thing itself, since last names may be shared: `capri.posthoc.fold` is listed, as `capri.fold`.

@@ -1,11 +1,13 @@
 """What an outer step costs, as ratios to one plain training step in the same run.
 
-    python reproduction/benchmarks/bilevel.py [--repeats 7] [--parts steps epochs memory]   # fills results/bilevel.json
+    python reproduction/benchmarks/bilevel.py [--repeats 7] [--parts steps precision …]   # fills results/bilevel.json
     python reproduction/benchmarks/bilevel.py --render               # writes the table into docs/bilevel.md
 
 ResNet-32 on random images of CIFAR's size. Time is CPU time of the process, the median over repeats that take turns, so
 that a busy machine slows all alike; peak memory is the rise in resident memory of a fresh process of each kind.
 AutoBalance's setting is measured as configured: an outer step of 10 + 10 batches with 5 terms of double backward, once.
+Plain and outer steps are measured in bf16, too (autocast), each as ratios to the plain step of the same precision; the
+search itself runs in single precision.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ from capri.models import ResNet32
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS, PAGE = ROOT / "reproduction" / "benchmarks" / "results" / "bilevel.json", ROOT / "docs" / "bilevel.md"
-PARTS = ("steps", "epochs", "memory")
+PARTS = ("steps", "precision", "epochs", "memory")
+MOST = 2.2  # plain steps that an outer step may cost
 K, EVERY, AUTOBALANCE_EVERY, AUTOBALANCE_BATCHES = 10, 5, 20, 10
 
 
@@ -117,6 +120,41 @@ def times(batch: int, repeats: int) -> dict[str, float]:
     return {name: float(np.median(values)) for name, values in found.items()}
 
 
+def precision_times(batch: int, repeats: int) -> dict[str, dict[str, float]]:
+    """Median CPU seconds of plain and outer steps in both precisions; all take turns."""
+    setting, kinds = Setting(batch), ("plain", "outer, identity")
+    found: dict[str, dict[str, list[float]]] = {p: {name: [] for name in kinds} for p in ("single", "bf16")}
+    for i in range(repeats + 1):
+        for precision, by_kind in found.items():
+            for name, seconds in by_kind.items():
+                with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):
+                    spent = cpu_seconds(lambda name=name: KINDS[name](setting))
+                if i:  # the first round warms up
+                    seconds.append(spent)
+    return {p: {name: float(np.median(seconds)) for name, seconds in by.items()} for p, by in found.items()}
+
+
+def precision_ratios(batch: int, repeats: int) -> dict[str, float]:
+    """What bf16 saves, and what an outer step costs in both precisions."""
+    seconds = precision_times(batch, repeats)
+    single, half = seconds["single"], seconds["bf16"]
+    return {
+        "plain step, bf16 against single": half["plain"] / single["plain"],
+        "outer step, single": single["outer, identity"] / single["plain"],
+        "outer step, bf16": half["outer, identity"] / half["plain"],
+    }
+
+
+def verdict(ratios: dict[str, float]) -> str:
+    """Whether outer steps are as cheap as they should be, a line for each precision."""
+    lines = [f"plain step in bf16: {ratios['plain step, bf16 against single']:.2f} × single precision"]
+    for precision in ("single", "bf16"):
+        ratio = ratios[f"outer step, {precision}"]
+        held = "holds" if ratio <= MOST else "does not hold"
+        lines.append(f"an outer step, {precision}: {ratio:.2f} plain steps; at most {MOST} {held}")
+    return "\n".join(lines)
+
+
 def epoch_ratio(batch: int, repeats: int, steps: int = 10) -> float:
     """A search epoch with an outer step every 5 inner ones against a plain epoch, measured as loops."""
     setting = Setting(batch)
@@ -165,6 +203,9 @@ def main(batch: int, repeats: int, parts: list[str]) -> None:
         ten = cpu_seconds(lambda: [setting.autobalance() for _ in range(AUTOBALANCE_BATCHES)]) / unit
         found["ratios"] = {name: s / unit for name, s in seconds.items()}
         found["ratios"]["outer, AutoBalance as configured (10+10 batches)"] = ten
+    if "precision" in parts:
+        found["precision"] = precision_ratios(batch, repeats)
+        print(verdict(found["precision"]))
     if "epochs" in parts:
         ten = found["ratios"]["outer, AutoBalance as configured (10+10 batches)"]
         found["epochs"] = {
@@ -176,7 +217,8 @@ def main(batch: int, repeats: int, parts: list[str]) -> None:
         found["memory_mb"] = {name: peak(name, batch) for name in kinds}
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    print(table(found))
+    if {"ratios", "epochs", "memory_mb"} <= found.keys():
+        print(table(found))
 
 
 def table(found: dict) -> str:

@@ -8,6 +8,7 @@
     the bare loop has none. `--steps 0` is a whole epoch.
 (b) What the parametric loss (ω, l and Δ, forward and backward) adds to torch's cross-entropy, as a share of a step.
 (c) What the augmentation of the preset `strong` (crop, flip, an operation, Cutout) takes, as a share of a step.
+(d) The same steps through the trainer in bf16 against single precision.
 
 Each figure is the median over pairs that are measured in turns, so that a busy machine slows both sides alike.
 """
@@ -23,6 +24,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,8 @@ from capri.train.recorder import Recorder
 from capri.train.runner import make_trainer
 
 BATCH, PAD, LR = 128, 4, 0.05
-TARGETS = {"epoch": 1.10, "loss": 0.01, "augmentation": 0.05}
+TARGETS = {"epoch": 1.10, "loss": 0.01, "augmentation": 0.05, "bf16": 1.0}
+SINGLE, BF16 = "32-true", "bf16-mixed"
 
 
 # -- the data ---------------------------------------------------------------------------------------------------------
@@ -89,10 +92,10 @@ class Clock(Callback):
         self.seconds = time.perf_counter() - self.start
 
 
-def ours(splits: Splits, release: CifarRelease, steps: int) -> float:
+def ours(splits: Splits, release: CifarRelease, steps: int, precision: str = SINGLE) -> float:
     """Seconds of `steps` steps (0: an epoch) as `capri train` runs them."""
     settings = {"trainer.max_epochs": 1, "trainer.limit_train_batches": steps, "trainer.accelerator": "cpu",
-                "trainer.precision": "32-true"}  # fmt: skip
+                "trainer.precision": precision}  # fmt: skip
     config: Config = resolve(assignments=[f"{name}={value}" for name, value in settings.items()])
     prepare = image_scaling(release.mean, release.std)
     data = ArrayDataModule(splits, BATCH, seed=0, prepare=prepare, augment=random_crop_flip(PAD))
@@ -193,11 +196,9 @@ def measure(data: str, root: str, steps: int, pairs: int) -> dict[str, Any]:
     n_steps = steps or -(-len(splits.train) // BATCH)
     sides = (lambda: ours(splits, release, steps), lambda: bare(steps))
     ours(splits, release, 2), bare(2)  # warm up
-    times = []
-    for pair in range(pairs):
-        order = (0, 1) if pair % 2 == 0 else (1, 0)  # neither side is always first
-        found = {side: sides[side]() for side in order}
-        times.append((found[0], found[1]))
+    times = in_pairs(*sides, pairs)
+    ours(splits, release, 2, BF16)
+    precisions = in_pairs(*(partial(ours, splits, release, steps, name) for name in (BF16, SINGLE)), pairs)
     step = float(np.median([b for _, b in times])) / n_steps
     overhead, augmentation = loss_overhead(pairs), augmentation_seconds(pairs)
     return {
@@ -207,12 +208,24 @@ def measure(data: str, root: str, steps: int, pairs: int) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "epoch_ratio": float(np.median([a / b for a, b in times])),
         "epoch_ratios": [a / b for a, b in times],
+        "bf16_ratio": float(np.median([a / b for a, b in precisions])),
+        "bf16_ratios": [a / b for a, b in precisions],
         "step_seconds": step,
         "loss_overhead_seconds": overhead,
         "loss_share": overhead / step,
         "augmentation_seconds": augmentation,
         "augmentation_share": augmentation / step,
     }
+
+
+def in_pairs(first: Callable[[], float], second: Callable[[], float], pairs: int) -> list[tuple[float, float]]:
+    """Both, in turns, of which neither is always first."""
+    times = []
+    for pair in range(pairs):
+        before = second() if pair % 2 else None
+        one = first()
+        times.append((one, second() if before is None else before))
+    return times
 
 
 def show(result: dict[str, Any]) -> None:
@@ -228,6 +241,11 @@ def show(result: dict[str, Any]) -> None:
     )
     share, target = result["augmentation_share"], TARGETS["augmentation"]
     table.add_row("augmentation of the preset strong", "a step", f"{100 * share:.2f} %", f"≤ {100 * target:.0f} %")
+    ratios = result["bf16_ratios"]
+    spread = f"{min(ratios):.3f} … {max(ratios):.3f}"
+    table.add_row(
+        "training in bf16", "single precision", f"{result['bf16_ratio']:.3f} ({spread})", f"< {TARGETS['bf16']}"
+    )
     Console().print(table)
 
 

@@ -42,6 +42,7 @@ class Stage:
 
 
 _MAIN = ("la", "ce", "vs", "cdt", "posthoc", "retrain", "cap", "plain")
+_PROXIES = ("proxy freq", "proxy freq_diff")
 _FIRST = ("la", "vs", "ce", "cap")  # of whom three seeds are wanted before the others
 _SEARCHES = ("vs", "freq smoothed", "freq_diff smoothed", "freq population", "freq_diff population")
 STAGES = (
@@ -49,6 +50,11 @@ STAGES = (
     Stage("searches", "cifar100-lt-features", (0, 1, 2), _SEARCHES[:3]),
     Stage("balanced", "cifar10-lt", (0,), _MAIN),
     Stage("balanced", "cifar100-lt", (0,), _MAIN),
+    Stage("balanced", "cifar10-lt", (0,), _PROXIES),
+    Stage("balanced", "cifar100-lt", (0,), _PROXIES),
+    Stage("search-objectives", "clinc150-lt", (0, 1, 2)),
+    Stage("search-objectives", "cifar100-lt-features", (0, 1, 2)),
+    Stage("losses", "cifar10-lt", (0,)),
     Stage("balanced", "cifar10-lt", (1, 2), _FIRST),
     Stage("balanced", "cifar100-lt", (1, 2), _FIRST),
     Stage("attributes", "cifar100-lt", (0,)),

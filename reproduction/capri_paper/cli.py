@@ -22,7 +22,9 @@ Results = Annotated[
     Path, typer.Option("--results", help="Folder of stored results; of the repository, seen from its root.")
 ]
 Data = Annotated[Path, typer.Option("--data", help="Folder of CIFAR's files and of feature files.")]
-Preset = Annotated[Literal["cpu", "paper", "smoke"], typer.Option(help="Schedule of training; smoke takes seconds.")]
+Preset = Annotated[
+    Literal["cpu", "strong", "paper", "smoke"], typer.Option(help="Schedule of training; smoke takes seconds.")
+]
 Selection = Annotated[
     list[str] | None, typer.Option("--only", help="method=cap,la or data=cifar10-lt; may be repeated.")
 ]

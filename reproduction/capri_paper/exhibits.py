@@ -18,8 +18,9 @@ from capri import InputError
 from capri_paper import reference
 from capri_paper.store import Result, Store, Unit
 
-#: The schedule of training: "cpu" and "paper" as in `capri train`; "smoke" takes seconds and shows that all of it runs.
-Size: TypeAlias = Literal["cpu", "paper", "smoke"]
+#: The schedule of training: "cpu", "strong" and "paper" as in `capri train`; "smoke" takes seconds and shows that
+#: all of it runs.
+Size: TypeAlias = Literal["cpu", "strong", "paper", "smoke"]
 
 
 class Cell(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 from capri import dictionary, packs
 from capri.extension import data_digest
 from capri.train.config import Config, resolve
-from capri.train.search_config import POPULATIONS, SearchRun, resolve_search
+from capri.train.search_config import POPULATIONS, PROXIES, WHOLE, SearchRun, resolve_search
 from capri.train.settings import build, merge, parse_assignments
 
 DIGITS = "digits"  # the folder of data that come from scikit-learn and lie with the results
@@ -30,7 +30,7 @@ NEUTRAL_RUN: Mapping[str, Mapping[str, Any]] = {
     "data": {"operations": "none", "cutout": 0},
     "optimizer": {"sam": 0.0, "sam_every": 1},
     "trainer": {"ema": 0.0},
-    "search": {"draw": "uniform", "average": 0.0, "prior": 0.0, "trust": False},
+    "search": {"draw": "uniform", "average": 0.0, "prior": 0.0, "trust": False, "network_epochs": 0},
 }
 
 
@@ -141,9 +141,12 @@ def dictionary_constants() -> dict[str, Any]:
             "WHITEN_TOLERANCE": dictionary.WHITEN_TOLERANCE}  # fmt: skip
 
 
-def population_constants() -> dict[str, Any]:
-    """Of the search by populations, whose own constants load torch: a version stands for them."""
-    return {"POPULATIONS": POPULATIONS} | _constants(dictionary, "ORDERED_TOLERANCE")
+def search_constants(method: str) -> dict[str, Any]:
+    """Of a search that sees the end of training, whose own constants load torch: versions stand for them."""
+    if method not in WHOLE:
+        return {}
+    proxy = {"PROXIES": PROXIES} if method == "proxy" else {}
+    return {"POPULATIONS": POPULATIONS, **proxy} | _constants(dictionary, "ORDERED_TOLERANCE")
 
 
 @cache

@@ -13,12 +13,13 @@ from capri import InputError
 from capri_paper.posthoc import do_posthoc
 from capri_paper.steps import do_steps
 from capri_paper.store import Store, Unit, Work
-from capri_paper.training import do_bilevel, do_grid, do_pretrain, do_train, do_transfer
+from capri_paper.training import do_bilevel, do_grid, do_pretrain, do_rival, do_train, do_transfer
 
 WORKS: Mapping[str, Work] = {
     "train": do_train,
     "pretrain": do_pretrain,
     "grid": do_grid,
+    "rival": do_rival,
     "bilevel": do_bilevel,
     "transfer": do_transfer,
     "posthoc": do_posthoc,

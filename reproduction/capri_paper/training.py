@@ -6,6 +6,7 @@ among them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -15,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from capri import InputError
-from capri.evaluation import evaluate
+from capri.evaluation import STANDARD, evaluate
 from capri.study import SETTINGS
 from capri.train.config import Config
+from capri.train.search_config import GAMMAS, TAUS
 from capri.train.settings import build, differences
 from capri_paper import resolved
 from capri_paper.digits import write_digits
@@ -54,6 +56,8 @@ _DIGITS = (f"data.root={DIGITS}", "data.file=digits.npz", "data.profile=exponent
 _NOISE = ("data.noise=0.5",)
 SMOKE = ("search.warmup_epochs=1", "search.folds=2", "search.generations=2", "search.population=4")
 FIFTH = "data.val_fraction=0.2"  # of the training data validates
+HALVES = "balanced halves"  # protocol in which halves of the official test set validate and test
+WEIGHTS = {"pretrain": "encoder.safetensors", "train": "model.safetensors"}  # from which a search starts, by kind
 
 #: CIFAR's runs take half an hour each, so LA, CDT and VS have one setting there (of VS that of its authors); heads on
 #: features are tuned on a grid.
@@ -96,8 +100,8 @@ def train(data: str, seed: int, size: Size, *changes: str) -> Unit:
     return Unit("train", settings, "-".join([name, *said, *part, f"seed{seed}"]))
 
 
-def grid(data: str, seed: int, size: Size, strategy: str) -> Unit:
-    """A named strategy, its parameter chosen on a fifth of the training data, then trained on all.
+def grid(data: str, seed: int, size: Size, strategy: str, objective: str = "balanced") -> Unit:
+    """A named strategy, its parameter chosen on a fifth of the training data for an objective, then trained on all.
 
     It rests on a run for each value on 80/20, where there is a choice, and on one of those on all, one for each value.
     """
@@ -111,7 +115,9 @@ def grid(data: str, seed: int, size: Size, strategy: str) -> Unit:
     runs = [(f"loss.strategy={strategy}", *_assigned(setting, value)) for value in values]
     tried = [train(name, seed, size, *run, FIFTH) for run in runs] if len(values) > 1 else []
     needs = (*tried, *(train(name, seed, size, *run) for run in runs))
-    return Unit("grid", {"setting": setting, "values": list(values)}, f"{name}-{strategy}-seed{seed}", needs)
+    tuned_for = {} if objective == "balanced" else {"objective": objective}  # what came later, not in keys before it
+    label = "-".join([name, strategy, *tuned_for.values(), f"seed{seed}"])
+    return Unit("grid", {"setting": setting, "values": list(values), **tuned_for}, label, needs)
 
 
 def _assigned(setting: Any, value: Any) -> list[str]:
@@ -123,7 +129,7 @@ def _assigned(setting: Any, value: Any) -> list[str]:
 def pretrain(data: str, seed: int, size: Size) -> Unit:
     """SimSiam on the training images."""
     name = _source(data, size, images=True)
-    epochs = {"smoke": 1, "cpu": 20, "paper": 200}[size]
+    epochs = {"smoke": 1, "paper": 200}.get(size, 20)
     settings = {"run": SOURCES[name].run(seed, size, f"trainer.max_epochs={epochs}")}
     return Unit("pretrain", settings, f"{name}-{epochs}-epochs-seed{seed}")
 
@@ -135,6 +141,13 @@ def pretrained(data: str, seed: int, size: Size, attributes: Sequence[str], *cha
     return replace(unit, label=f"{unit.label}-simsiam", needs=(pretrain(name, seed, size),))
 
 
+def by_proxy(data: str, seed: int, size: Size, attributes: Sequence[str], *changes: str) -> Unit:
+    """Search on the features of the network of 80 %, retrain on all."""
+    name = _source(data, size, images=True)
+    unit = bilevel(name, seed, size, attributes, "search.method=proxy", *changes)
+    return replace(unit, needs=(train(name, seed, size, FIFTH),))
+
+
 def bilevel(data: str, seed: int, size: Size, attributes: Sequence[str], *changes: str) -> Unit:
     """Search on 80/20 by one step, or by another method in folds, and retrain on all."""
     name = _source(data, size)
@@ -144,11 +157,22 @@ def bilevel(data: str, seed: int, size: Size, attributes: Sequence[str], *change
     run = SOURCES[name].run(seed, size, f"search.attributes=[{quoted}]", *method, *smoke, *changes, searches=True)
     plain = list(attributes) == ["identity"]
     constants = {} if plain else resolved.dictionary_constants()
-    if run["search"].get("method") in ("population", "unrolled"):
-        constants |= resolved.population_constants()
+    constants |= resolved.search_constants(run["search"].get("method", "one-step"))
     settings = {"run": run, "constants": constants}
     said = ["".join(c.split(".", 1)[-1].split("=")) for c in changes]
     return Unit("bilevel", settings, "-".join([name, "+".join(attributes), *said, f"seed{seed}"]))
+
+
+def rival(data: str, seed: int, size: Size, strategy: str, search: Unit) -> Unit:
+    """LA or VS with the numbers that the judge of a search chose, to stand beside what was found; trained on all.
+
+    It rests on the search and on one of the runs, one for each value.
+    """
+    name = _source(data, size)
+    setting = ["loss.tau"] if strategy == "la" else ["loss.tau", "loss.gamma"]
+    values: list[Any] = list(product(TAUS) if strategy == "la" else product(TAUS[:-1], GAMMAS))
+    runs = (train(name, seed, size, f"loss.strategy={strategy}", *_assigned(setting, v)) for v in values)
+    return Unit("rival", {"setting": setting, "values": values}, f"{strategy}-beside-{search.label}", (search, *runs))
 
 
 def transfer(data: str, seed: int, size: Size, method: str, parameters: str, retrain: bool, pool: bool = False) -> Unit:
@@ -180,7 +204,7 @@ def do_train(unit: Unit, store: Store) -> Result:
     from capri.train.runner import run
 
     folder = store.folder(unit)
-    config = _config(unit, store, folder)
+    config = configured(unit, store, folder)
     return _kept(folder, config, lambda: run(config, resume=_started(folder)))
 
 
@@ -189,7 +213,7 @@ def do_pretrain(unit: Unit, store: Store) -> Result:
     from capri.train.pretrain import pretrain as run
 
     folder = store.folder(unit)
-    config = _config(unit, store, folder)
+    config = configured(unit, store, folder)
     if not (folder / "summary.json").exists() or not (folder / "encoder.safetensors").exists():
         run(config, resume=_started(folder))
     summary = _summary(folder, config)
@@ -198,16 +222,37 @@ def do_pretrain(unit: Unit, store: Store) -> Result:
 
 def do_grid(unit: Unit, store: Store) -> Result:
     """All values on 80/20, the best on all."""
-    values = unit.settings["values"]
+    values, objective = unit.settings["values"], unit.settings.get("objective", "balanced")
     tried, final = unit.needs[: -len(values)], dict(zip(values, unit.needs[-len(values) :], strict=True))
     chosen = values[0]
     if tried:
-        found = dict(zip(values, map(store.need, tried), strict=True))
-        ended = {v: result["val"]["balanced"] for v, result in found.items() if "failed" not in result}
+        found = dict(zip(values, tried, strict=True))
+        ended = {v: _error(u, store, "val", objective) for v, u in found.items() if "failed" not in store.need(u)}
         if not ended:
             return {"failed": "all values diverged"}
         chosen = min(ended, key=lambda v: ended[v])
-    return {**store.need(final[chosen]), "chosen": chosen}
+    return {**_judged(final[chosen], store, objective), "chosen": chosen}
+
+
+def do_rival(unit: Unit, store: Store) -> Result:
+    """The finalist of a search that is LA, or VS, on all."""
+    search, *runs = unit.needs
+    found = store.need(search)
+    if "failed" in found:
+        return found
+    title = "VS" if "loss.gamma" in unit.settings["setting"] else "LA"
+    name = next(name for name, *_ in found["finalists"] if name.startswith(f"{title}, "))
+    chosen = tuple(map(float, re.findall(r"[\d.]+", name)))
+    run = dict(zip(map(tuple, unit.settings["values"]), runs, strict=True))[chosen]
+    return {**_judged(run, store, search.settings["run"]["search"]["objective"]), "chosen": chosen}
+
+
+def _judged(unit: Unit, store: Store, objective: str) -> Result:
+    """The result of a training run, with this test error among those that it has."""
+    result = store.need(unit)
+    if "failed" in result:
+        return result
+    return {**result, "test": {**result["test"], objective: _error(unit, store, "test", objective)}}
 
 
 def do_bilevel(unit: Unit, store: Store) -> Result:
@@ -216,11 +261,11 @@ def do_bilevel(unit: Unit, store: Store) -> Result:
     from capri.train.search_runner import search_and_retrain
 
     folder = store.folder(unit)
-    config = _config(unit, store, folder)
+    config = configured(unit, store, folder)
     assert isinstance(config, SearchRun)
     for first in unit.needs:
-        encoder = str(_file(first, store, "encoder.safetensors"))
-        config = replace(config, search=replace(config.search, init=encoder))
+        weights = str(_file(first, store, WEIGHTS[first.kind]))
+        config = replace(config, search=replace(config.search, init=weights))
     final = config.training(data=replace(config.data, val_fraction=0.0))
     kept = _kept(folder / "retrain", final, lambda: search_and_retrain(config, resume=_started(folder / "search")))
     if "failed" in kept:
@@ -265,7 +310,7 @@ def _retrain(unit: Unit, store: Store, policy: Any) -> Result:
     folder = store.folder(unit)
     if not _started(folder / "run"):
         policy.save(folder / "policy.json")
-    config = _config(unit, store, folder / "run")
+    config = configured(unit, store, folder / "run")
     how = "inverse" if unit.settings["tuner"]["parameters"]["method"] == "cdt" else "unchanged"
     return _kept(
         folder / "run",
@@ -288,11 +333,29 @@ def _kept(folder: Path, config: Config, run: Callable[[], Any]) -> Result:
     kept = {name: summary[name] for name in ("test", "val", "seconds", "threads", "commit")}
     if config.trainer.precision == "auto":
         kept["precision"] = summary["config"]["trainer"]["precision"]
-    if summary["protocol"].startswith("balanced halves"):
-        with np.load(folder / "logits.npz") as file:
-            y, scores = (np.concatenate([file[f"val_{n}"], file[f"test_{n}"]]) for n in ("y", "logits"))
-        kept["test"] = evaluate(y, scores.argmax(axis=1), scores.shape[1], ["balanced", "sdev", "worst"])
+    if summary["protocol"].startswith(HALVES):
+        kept["test"] = _evaluated(folder / "logits.npz", ("val", "test"), STANDARD)
     return kept
+
+
+def _error(unit: Unit, store: Store, part: str, objective: str) -> float:
+    """Of a training run on validation or test: as it was stored, or from its logits."""
+    stored = store.need(unit)[part]
+    if objective in stored:
+        return float(stored[objective])
+    from capri.train.artefacts import read_summary
+
+    logits = _file(unit, store, "logits.npz")
+    halves = read_summary(logits.parent / "summary.json")["protocol"].startswith(HALVES)
+    parts = ("val", "test") if part == "test" and halves else (part,)
+    return _evaluated(logits, parts, (objective,))[objective]
+
+
+def _evaluated(logits: Path, parts: Sequence[str], objectives: Sequence[str]) -> dict[str, float]:
+    """Objectives of the samples of these parts together."""
+    with np.load(logits) as file:
+        y, scores = (np.concatenate([file[f"{part}_{name}"] for part in parts]) for name in ("y", "logits"))
+    return evaluate(y, scores.argmax(axis=1), scores.shape[1], objectives)
 
 
 def _summary(folder: Path, config: Config) -> dict[str, Any]:
@@ -309,7 +372,7 @@ def _summary(folder: Path, config: Config) -> dict[str, Any]:
     return found
 
 
-def _config(unit: Unit, store: Store, folder: Path) -> Config:
+def configured(unit: Unit, store: Store, folder: Path) -> Config:
     """The unit's run, in this folder, and where its data lie."""
     config = resolved.as_config(unit.settings["run"])
     root = store.data

@@ -20,7 +20,7 @@ from capri.policy import Policy, PolicyError
 from capri.strategy import Strategy
 
 if TYPE_CHECKING:
-    from capri.posthoc import CAPClassifierCV, LogitAdjuster, exact_line_search, fold
+    from capri.posthoc import CAPClassifierCV, LogitAdjuster, estimate_shares, exact_line_search, fold, frontier
 
 __all__ = [
     "AbsentClassWarning",
@@ -37,15 +37,17 @@ __all__ = [
     "as_objective",
     "build_dictionary",
     "class_errors",
+    "estimate_shares",
     "evaluate",
     "exact_line_search",
     "fold",
+    "frontier",
     "make_scorer",
     "objective_names",
     "register_objective",
 ]
 
-_POSTHOC = {"CAPClassifierCV", "LogitAdjuster", "exact_line_search", "fold"}
+_POSTHOC = {"CAPClassifierCV", "LogitAdjuster", "estimate_shares", "exact_line_search", "fold", "frontier"}
 
 __getattr__ = on_first_use(__name__, dict.fromkeys(_POSTHOC, "posthoc"))  # they bring scikit-learn and Numba with them
 

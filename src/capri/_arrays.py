@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import zipfile
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
@@ -17,6 +17,49 @@ PLAIN = "biufcUS"  # kinds of numbers and text, by NumPy's letters
 CHUNK = 2**24  # bytes that are read at a time
 FREE, FOLD = 2**28, 100  # an archive may unpack to this many bytes, or this many times its own size
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+class Header(NamedTuple):
+    """What an .npy file says of its array."""
+
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype[Any]
+
+
+def read_header(stream: IO[bytes], size: int) -> Header:
+    """The header of one array, checked against what is there.
+
+    Parameters
+    ----------
+    stream : binary stream
+        At the beginning of the .npy content; afterwards at that of the numbers.
+    size : int
+        How many bytes there are.
+
+    Returns
+    -------
+    Header
+
+    Raises
+    ------
+    ValueError
+        Where it is damaged, or not of plain numbers or text.
+    """
+    read = _HEADERS.get(npy.read_magic(stream))
+    if read is None:
+        raise ValueError("not made of plain numbers or text")
+    shape, fortran, dtype = read(stream)
+    if dtype.hasobject:
+        raise ValueError("Object arrays cannot be loaded when allow_pickle=False")  # NumPy's own words
+    if dtype.kind not in PLAIN or dtype.itemsize == 0:
+        raise ValueError(f"{dtype} is not made of plain numbers or text")
+    if any(type(n) is not int or n < 0 for n in shape):
+        raise ValueError(f"there is no shape {shape}")
+    promised, there = math.prod(shape) * dtype.itemsize, size - stream.tell()
+    if promised != there:
+        raise ValueError(f"its header promises {promised} bytes, and there are {there}")
+    return Header(shape, fortran, dtype)
 
 
 def read_npy(stream: IO[bytes], size: int) -> NDArray[Any]:
@@ -38,19 +81,8 @@ def read_npy(stream: IO[bytes], size: int) -> NDArray[Any]:
     ValueError
         Where it is damaged, or not of plain numbers or text.
     """
-    read_header = _HEADERS.get(npy.read_magic(stream))
-    if read_header is None:
-        raise ValueError("not made of plain numbers or text")
-    shape, fortran, dtype = read_header(stream)
-    if dtype.hasobject:
-        raise ValueError("Object arrays cannot be loaded when allow_pickle=False")  # NumPy's own words
-    if dtype.kind not in PLAIN or dtype.itemsize == 0:
-        raise ValueError(f"{dtype} is not made of plain numbers or text")
-    if any(type(n) is not int or n < 0 for n in shape):
-        raise ValueError(f"there is no shape {shape}")
-    promised, there = math.prod(shape) * dtype.itemsize, size - stream.tell()
-    if promised != there:
-        raise ValueError(f"its header promises {promised} bytes, and there are {there}")
+    shape, fortran, dtype = read_header(stream, size)
+    promised = math.prod(shape) * dtype.itemsize
     content = bytearray()  # arrays of it can be written to, unlike those of bytes
     while chunk := stream.read(min(CHUNK, promised - len(content))):
         content += chunk

@@ -78,14 +78,32 @@ def write_atomically(path: str | Path, content: bytes) -> None:
     content : bytes
         The whole of the file.
     """
+    with written_atomically(path) as stream:
+        stream.write(content)
+
+
+@contextmanager
+def written_atomically(path: str | Path) -> Iterator[IO[bytes]]:
+    """A stream to write a file in parts, as `write_atomically` writes it at once.
+
+    Parameters
+    ----------
+    path : path
+        Where to; folders are made as needed.
+
+    Returns
+    -------
+    context manager
+        Of a binary stream, which can be searched. The file is there once the block ends, unless by an exception.
+    """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_partial(target.parent, target.name)
     mode = _mode_of(target)
     handle, partial = _aside(target)
     try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
+        with os.fdopen(handle, "w+b") as stream:
+            yield stream
             stream.flush()
             if mode is not None:
                 partial.chmod(mode)
@@ -111,7 +129,7 @@ def _aside(target: Path) -> tuple[int, Path]:
     """A new file beside the target, locked as long as it is open, so that what a kill leaves can be told from it."""
     while True:
         partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}{PART}")
-        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        handle = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
         _lock(handle, wait=True)
         if partial.exists():  # else it was taken for a leftover in the moment before
             return handle, partial

@@ -7,9 +7,10 @@ import os
 import platform
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from capri._checks import InputError
 from capri._version import __version__
@@ -28,11 +29,32 @@ def data_digest(*arrays: ArrayLike) -> str:
     str
         Sixteen hexadecimal digits.
     """
-    sha = hashlib.sha256()
+    digest = DataDigest()
     for array in map(np.ascontiguousarray, arrays):
-        sha.update(f"{array.dtype.str}{array.shape}".encode())
-        sha.update(repr(array.tolist()).encode() if array.dtype == object else array.view(np.uint8).data)
-    return sha.hexdigest()[:16]
+        digest.begin(array.dtype, array.shape)
+        digest.add(array)
+    return digest.text
+
+
+class DataDigest:
+    """What `data_digest` says of arrays whose rows come one after the other: each begins, then its rows are added."""
+
+    def __init__(self) -> None:
+        self._sha = hashlib.sha256()
+
+    def begin(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        """An array of this type and shape comes next."""
+        self._sha.update(f"{dtype.str}{shape}".encode())
+
+    def add(self, rows: NDArray[Any]) -> None:
+        """Some rows of it."""
+        plain = np.ascontiguousarray(rows)
+        self._sha.update(repr(plain.tolist()).encode() if plain.dtype == object else plain.view(np.uint8).data)
+
+    @property
+    def text(self) -> str:
+        """Sixteen hexadecimal digits."""
+        return self._sha.hexdigest()[:16]
 
 
 def file_digest(path: str | Path) -> str:

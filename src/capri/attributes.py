@@ -54,15 +54,19 @@ def frequency(class_counts: ArrayLike) -> Vector:
 def counts_in(y: ArrayLike, n_classes: int) -> Vector | None:
     """Samples per class as a guess of the training counts; None where the labels are nearly balanced, as if by design.
 
-    A class without samples counts ½, so that its frequency has a logarithm.
+    How often a class without samples occurs nobody knows: it counts as the (geometric) mean of the others, so that it
+    is neither favoured as the rarest nor taken for a sign that the labels are unbalanced.
 
-    >>> counts_in([0, 0, 0, 1], n_classes=2)
-    array([3., 1.])
+    >>> counts_in([0, 0, 0, 0, 1], n_classes=3)
+    array([4., 1., 2.])
     >>> counts_in([0, 0, 1, 1], n_classes=2) is None
     True
     """
-    counts = np.maximum(np.bincount(check_labels(y, n_classes), minlength=n_classes), 0.5)
-    return counts if counts.max() >= NEARLY_BALANCED * counts.min() else None
+    counts = np.bincount(check_labels(y, n_classes), minlength=n_classes).astype(np.float64)
+    seen = counts[counts > 0]
+    if seen.max() < NEARLY_BALANCED * seen.min():
+        return None
+    return np.where(counts > 0, counts, np.exp(np.log(seen).mean()))
 
 
 def difficulty(errors: ArrayLike, n_samples: ArrayLike) -> Vector:

@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from capri import packs, study
+from capri.page import Report
 from capri.sampling import shuffled
 from capri.study import Method, Split, Study
 
 OBJECTIVES = ("balanced", "sdev", "cvar:0.2", "quantile:0.2", "weighted")
 
+SHOWN = "cvar:0.2"  # of these, on the page
 AS_TRAINED = "as trained"
 METHODS: dict[str, Method] = {
     AS_TRAINED: study.METHODS["unadjusted"],
@@ -106,3 +108,30 @@ def run(
     """All methods for all objectives on all splits; `on_step` is called once per objective and split."""
     chosen = METHODS if methods is None else methods
     return study.run(DATASETS[dataset].known, range(n_splits), chosen, objectives, jobs=jobs, on_step=on_step)
+
+
+def report(dataset: str = DEFAULT, objective: str = SHOWN, points: int = 9) -> Report:
+    """The page of one tuning, on the first split: judged on its test samples, with a slider along the trade-offs.
+
+    Parameters
+    ----------
+    dataset : str
+        One of `DATASETS`.
+    objective : str
+        What is tuned for.
+    points : int
+        Of the frontier of the objective against the overall error, at most.
+
+    Returns
+    -------
+    Report
+    """
+    from capri.posthoc import LogitAdjuster, frontier
+
+    split = DATASETS[dataset].known(0, objective)
+    names = np.array(split.class_names)
+    scores, labels = split.val_scores, names[split.val_y]
+    adjuster = LogitAdjuster(objective, classes=names, scores=split.kind)
+    adjuster.fit(scores, labels, class_counts=split.counts)
+    curve = frontier(scores, labels, adjuster=adjuster, points=points, class_counts=split.counts, bootstrap=0)
+    return adjuster.report(split.test_scores, names[split.test_y], frontier=curve)

@@ -81,7 +81,11 @@ def class_errors(
     >>> class_errors([0, 0, 1, 1], [0, 1, 1, 1], n_classes=2)
     array([0.5, 0. ])
     """
-    confusion = confusion_matrix(y, predictions, n_classes, sample_weight)
+    return errors_of(confusion_matrix(y, predictions, n_classes, sample_weight))
+
+
+def errors_of(confusion: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The class errors (K,) of a confusion matrix, NaN for a class without samples."""
     totals = confusion.sum(axis=1)
     with np.errstate(invalid="ignore"):
         return np.where(totals > 0, 1 - np.diag(confusion) / totals, np.nan)

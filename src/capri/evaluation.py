@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError, check_counts, check_names, short
+from capri._checks import InputError, Ints, check_counts, check_names, short
+from capri.blocks.source import Block, Source
+from capri.blocks.survey import survey
+from capri.blocks.tallies import confusions, unadjusted
 from capri.classes import Classes, as_labels, check_one_kind
 from capri.errors import Absent, confusion_matrix, resolve_absent
 from capri.forms import ClassContext, on_confusion
@@ -22,8 +25,8 @@ STANDARD = ("plain", "balanced", "worst", "cvar:0.2", "quantile:0.2", "sdev")
 
 
 def evaluate(
-    y: ArrayLike,
-    predictions: ArrayLike,
+    y: ArrayLike | Source,
+    predictions: ArrayLike | Deciding | None,
     classes: int | Iterable[Any] | None = None,
     objectives: Sequence[ObjectiveLike] = STANDARD,
     *,
@@ -40,9 +43,11 @@ def evaluate(
     Parameters
     ----------
     y, predictions : array-like of shape (n_samples,)
-        Labels of any kind: numbers or text.
+        Labels of any kind: numbers or text. Or a source of row blocks (`capri.blocks`) and the policy that decides
+        them, None for the highest score.
     classes : int or sequence of labels, optional
-        How many classes there are, numbered from 0, or their labels. By default all labels that occur.
+        How many classes there are, numbered from 0, or their labels. By default all labels that occur; those of the
+        policy, or of the columns, where there is a source.
     objectives : sequence of names, objectives or functions
         What to report; see `capri.objective_names`.
     sample_weight : array-like of shape (n_samples,), optional
@@ -67,32 +72,82 @@ def evaluate(
     >>> evaluate(["cat", "cat", "dog", "dog"], ["cat", "dog", "dog", "dog"], objectives=["balanced", "err[cat]"])
     {'balanced': 0.25, 'err[cat]': 0.5}
     """
-    known_classes = _classes(y, predictions, classes)
-    names = check_names(known_classes.names if class_names is None else class_names, len(known_classes))
-    confusion = confusion_matrix(
-        known_classes.encode(y), known_classes.encode(predictions, "predictions"), len(names), sample_weight
-    )
-    known = {"weights": weights, "groups": groups, "class_counts": class_counts}
-    aligned = {name: known_classes.align(value, name) for name, value in known.items()}
-    counts = aligned["class_counts"]
+    if isinstance(y, Source):
+        known_classes, confusion = _of_source(y, predictions, classes, sample_weight)
+    else:
+        decided: Any = predictions
+        known_classes = classes_among(y, decided, classes=classes)
+        codes = known_classes.encode(y), known_classes.encode(decided, "predictions")
+        confusion = confusion_matrix(*codes, len(known_classes), sample_weight)
+    known: dict[str, Any] = {"weights": weights, "groups": groups, "class_counts": class_counts}
+    known["class_names"] = class_names
+    return evaluate_counts(confusion, known_classes, objectives, absent=absent, target_shares=target_shares, **known)
+
+
+def evaluate_counts(
+    confusion: NDArray[np.float64],
+    classes: Classes,
+    objectives: Sequence[ObjectiveLike] = STANDARD,
+    *,
+    absent: Absent = "error",
+    class_names: Sequence[str] | None = None,
+    target_shares: TargetShares = None,
+    **known: PerClass,
+) -> dict[str, float]:
+    """Objectives of the counts (or weights) of each label and prediction, in the shares of the world, by name."""
+    names = check_names(classes.names if class_names is None else class_names, len(classes))
+    aligned = {name: classes.align(value, name) for name, value in known.items()}
+    counts = aligned.get("class_counts")
     counts = None if counts is None else check_counts(counts, len(names), name="class_counts")
-    shares = world_shares(target_shares, known_classes, counts)
+    shares = world_shares(target_shares, classes, counts)
     confusion = in_shares(confusion.T, confusion.sum(axis=1), shares).T
     return evaluate_confusion(confusion, objectives, absent=absent, class_names=names, **aligned)
 
 
-def _classes(y: ArrayLike, predictions: ArrayLike, classes: int | Iterable[Any] | None) -> Classes:
-    if classes is None:
-        both = [as_labels(y), as_labels(predictions, "predictions")]
-        for labels, name in zip(both, ("y", "predictions"), strict=True):
-            check_one_kind(labels, name)
-        kinds = {array.dtype.kind in "iufb" for array in both}
-        if len(kinds) > 1:
+class Deciding(Protocol):
+    """What decides blocks of a source, as a policy does."""
+
+    classes: Any
+
+    def decide(self, block: Block) -> Ints:
+        """The columns decided on."""
+
+
+def _of_source(
+    source: Source, policy: Any, classes: int | Iterable[Any] | None, sample_weight: ArrayLike | None
+) -> tuple[Classes, NDArray[np.float64]]:
+    """The classes, and the confusion matrix of a policy or, without one, of the highest scores."""
+    if sample_weight is not None:
+        raise InputError("sample_weight cannot be given beside a source of row blocks, where each row counts once.")
+    if policy is not None and not hasattr(policy, "decide"):
+        raise InputError(f"predictions is {short(policy)}; beside a source of row blocks give a Policy, or None.")
+    if classes is None and policy is None:
+        found = survey(source).classes(source.n_classes, columns=source.columns)
+    elif classes is None:
+        found = Classes.of(policy.classes)
+    else:
+        found = Classes.of(range(classes) if isinstance(classes, int | np.integer) else classes)
+    if len(found) != source.n_classes:
+        raise InputError(f"{source.title} has {source.n_classes} score columns, and there are {len(found)} classes.")
+    columns = {label: k for k, label in enumerate(found.labels.tolist())}
+    rule = unadjusted if policy is None else policy.decide
+    [confusion] = confusions(source.arranged(found), [rule], columns)
+    return found, confusion
+
+
+def classes_among(y: ArrayLike, *predictions: ArrayLike, classes: int | Iterable[Any] | None = None) -> Classes:
+    """The classes that are given (a number of them, or labels), or else all that occur among labels and predictions."""
+    if classes is not None:
+        return Classes.of(range(classes) if isinstance(classes, int | np.integer) else classes)
+    every = [as_labels(y), *(as_labels(given, "predictions") for given in predictions)]
+    for labels, name in zip(every, ("y", *["predictions"] * len(predictions)), strict=True):
+        check_one_kind(labels, name)
+    for given in every[1:]:
+        if (given.dtype.kind in "iufb") != (every[0].dtype.kind in "iufb"):
             raise InputError(
-                f"y holds labels such as {both[0][0]!r}, predictions such as {both[1][0]!r}; give both in one kind."
+                f"y holds labels such as {every[0][0]!r}, predictions such as {given[0]!r}; give both in one kind."
             )
-        return Classes.of(np.unique(np.concatenate(both)))
-    return Classes.of(range(classes) if isinstance(classes, int | np.integer) else classes)
+    return Classes.of(np.unique(np.concatenate(every)))
 
 
 def evaluate_confusion(

@@ -110,6 +110,12 @@ class Form:
         return not (self.deviation or self.geometric or self.ranked)
 
     @property
+    def rises(self) -> bool:
+        """Does the value never fall where an error rises?"""
+        falls = self.deviation != 0 or self.geometric < 0 or self.linear.min(initial=0.0) < 0
+        return not falls and self.ranks.min(initial=0.0) >= 0
+
+    @property
     def ranked(self) -> bool:
         """Does the value depend on the order of the errors?"""
         return len(self.ranks) > 0
@@ -252,8 +258,13 @@ class ConfusionForm:
 
     def __call__(self, confusion: NDArray[np.float64]) -> float:
         """The objective itself."""
-        scores = self.f1 @ f1_scores(confusion) + self.precision @ precision_scores(confusion)
-        return self.constant + float((self.costs * confusion).sum() + scores)
+        value = self.of_margins(np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0))
+        return value + float((self.costs * confusion).sum())
+
+    def of_margins(self, hits: Vector, rows: Vector, columns: Vector) -> float:
+        """The value without costs, of (K,) correct, true and predicted samples of each class."""
+        scores = self.f1 @ _f1(hits, rows, columns) + self.precision @ _precision(hits, columns)
+        return self.constant + float(scores)
 
     def smooth(self, hits: Vector, rows: Vector, columns: Vector) -> tuple[float, Vector, Vector]:
         """The value without costs, of the diagonal, row and column sums, and its derivatives by hits and columns."""
@@ -277,14 +288,21 @@ class ConfusionForm:
 
 def f1_scores(confusion: NDArray[np.float64]) -> Vector:
     """F1 of each class; 0 for a class that neither occurs nor is predicted."""
-    both = confusion.sum(axis=0) + confusion.sum(axis=1)
-    return np.divide(2 * np.diag(confusion), both, out=np.zeros(len(both)), where=both > 0)
+    return _f1(np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0))
+
+
+def _f1(hits: Vector, rows: Vector, columns: Vector) -> Vector:
+    both = columns + rows
+    return np.divide(2 * hits, both, out=np.zeros(len(both)), where=both > 0)
 
 
 def precision_scores(confusion: NDArray[np.float64]) -> Vector:
     """Precision of each class; 0 for a class that is never predicted."""
-    decided = confusion.sum(axis=0)
-    return np.divide(np.diag(confusion), decided, out=np.zeros(len(decided)), where=decided > 0)
+    return _precision(np.diag(confusion), confusion.sum(axis=0))
+
+
+def _precision(hits: Vector, columns: Vector) -> Vector:
+    return np.divide(hits, columns, out=np.zeros(len(columns)), where=columns > 0)
 
 
 class Moments(NamedTuple):
@@ -342,6 +360,13 @@ class ConfusionFunction:
         return returned(self.function(confusion.copy()), self.name)
 
 
+def on_margins(evaluator: Evaluator) -> bool:
+    """Are the diagonal, the row sums and the column sums of the confusion matrix all that it asks for?"""
+    if isinstance(evaluator, ConfusionForm):
+        return not evaluator.costs.any()
+    return not isinstance(evaluator, ConfusionFunction)
+
+
 ErrorEvaluator: TypeAlias = Form | ErrorFunction
 ConfusionEvaluator: TypeAlias = ConfusionForm | MarginFunction | ConfusionFunction
 Evaluator: TypeAlias = ErrorEvaluator | ConfusionEvaluator
@@ -381,3 +406,19 @@ def on_confusion(evaluator: Evaluator, confusion: NDArray[np.float64]) -> float:
     totals = confusion.sum(axis=1)
     present = totals > 0
     return evaluator(1 - np.diag(confusion)[present] / totals[present])
+
+
+def exact_importance(objective: Evaluator, context: ClassContext) -> Vector | None:
+    """c_k where the objective is Σ_k c_k Err_k, up to a constant factor and sum; None where it is no such thing.
+
+    Costs are, if confusing a class costs the same whatever it is taken for.
+    """
+    if isinstance(objective, Form) and objective.is_linear and objective.linear.min() > 0:
+        return objective.linear
+    if isinstance(objective, ConfusionForm) and not (objective.f1.any() or objective.precision.any()):
+        costs, k = objective.costs, context.n_classes
+        price = (costs.sum(axis=1) - np.diag(costs)) / (k - 1)
+        same = np.allclose(costs[~np.eye(k, dtype=bool)].reshape(k, k - 1), price[:, None])
+        c = (price - np.diag(costs)) * context.shares
+        return c if same and c.min() > 0 else None
+    return None

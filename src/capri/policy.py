@@ -12,23 +12,36 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from numbers import Integral, Real
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from importlib import resources
+from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError, InputWarning, check_names, check_scores, short
+from capri._checks import InputError, InputWarning, Ints, check_names, check_scores, short
+from capri._fields import COLUMNS, MAPPING, TEXT, Rule, are_errors, check_fields, is_number
 from capri._files import read_text, write_atomically
 from capri._provenance import versions
+from capri.blocks.source import Block, Source
 from capri.classes import Classes
+from capri.constraints import as_constraint
+from capri.forms import ClassContext, Vector
+from capri.objectives import ObjectiveLike, as_objective
+from capri.shares import class_shares, share_correction
 from capri.strategy import Strategy
+from capri.validation import Validation
+
+if TYPE_CHECKING:
+    from torch import nn
 
 SCHEMA = 2
+SOME_OF_EACH = (1000, 50, 5)  # training samples: many, medium, few
 FEW = 10  # rows that may sum to 1 by chance
+ROUNDING = 1e-6  # how far beyond 0 and 1 probabilities may lie, as runtimes in float32 give them
 FLOOR = 1e-6  # the smallest probability that is told from 0, unless a policy says otherwise
 
 ScoreKind: TypeAlias = Literal["logits", "proba"]
@@ -45,116 +58,19 @@ class PolicyError(InputError):
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# What fields may hold
+# The policy
 
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _are_numbers(values: Any) -> bool:
-    return isinstance(values, Sequence) and all(map(_is_number, values))
-
-
-def _are_errors(values: Any) -> bool:
-    listed = values.tolist() if isinstance(values, np.ndarray) else values
-    return isinstance(listed, list | tuple) and all(v is None or _is_number(v) for v in listed)
-
-
-_Rule: TypeAlias = tuple[str, Callable[[Any], bool]]
-_TEXT: _Rule = ("text", lambda v: isinstance(v, str))
-_MAPPING: _Rule = ("a mapping", lambda v: isinstance(v, Mapping))
-_COLUMNS: _Rule = (
-    "a mapping to lists of numbers",
-    lambda v: isinstance(v, Mapping) and all(map(_are_errors, v.values())),
-)
-_FIGURES: _Rule = ("a mapping to numbers", lambda v: isinstance(v, Mapping) and all(map(_is_number, v.values())))
-_ERRORS: _Rule = ("a number or None per class", _are_errors)
-_VALIDATION_RULES: Mapping[str, _Rule] = {
-    "objective": _TEXT,
-    "before": _FIGURES,
-    "after": _FIGURES,
-    "errors_before": _ERRORS,
-    "errors_after": _ERRORS,
-    "samples": ("a number per class", _are_numbers),
-    "in_sample": ("a number", _is_number),
-    "improvement": ("a number or None", lambda v: v is None or _is_number(v)),
-    "interval": ("two numbers or None", lambda v: v is None or (_are_numbers(v) and len(v) == 2)),
-    "feasible": ("True or False", lambda v: isinstance(v, bool)),
-}
-_POLICY_RULES: Mapping[str, _Rule] = {
-    **dict.fromkeys(("objective", "method", "reason"), _TEXT),
-    **dict.fromkeys(("dictionary", "data", "versions"), _MAPPING),
-    **dict.fromkeys(("attributes", "weights"), _COLUMNS),
+_POLICY_RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(("objective", "method", "reason"), TEXT),
+    **dict.fromkeys(("dictionary", "data", "versions"), MAPPING),
+    **dict.fromkeys(("attributes", "weights"), COLUMNS),
     "scores": ("'logits' or 'proba'", lambda v: isinstance(v, str) and v in ("logits", "proba")),
     "side": ("'posthoc' or 'loss'", lambda v: isinstance(v, str) and v in ("posthoc", "loss")),
-    "floor": ("a probability above 0 and below 1", lambda v: _is_number(v) and 0 < v < 1),
+    "floor": ("a probability above 0 and below 1", lambda v: is_number(v) and 0 < v < 1),
     "constraints": ("a tuple of texts", lambda v: isinstance(v, tuple) and all(isinstance(c, str) for c in v)),
     "validation": ("a Validation or None", lambda v: v is None or isinstance(v, Validation)),
     "seed": ("a whole number or None", lambda v: v is None or (isinstance(v, Integral) and not isinstance(v, bool))),
 }
-
-
-def _check_fields(thing: Any, rules: Mapping[str, _Rule], prefix: str = "") -> None:
-    for name, (expected, holds) in rules.items():
-        if not holds(value := getattr(thing, name)):
-            raise InputError(f"{prefix}{name} is {short(value)}; it must be {expected}.")
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# The policy
-
-
-@dataclass(frozen=True)
-class Validation:
-    """What tuning changed on the validation set: all standard objectives and the errors per class, before and after.
-
-    Parameters
-    ----------
-    objective : str
-        The tuned objective.
-    before, after : mapping from objectives to numbers
-        The standard objectives and the tuned one.
-    errors_before, errors_after : sequence of float or None
-        Errors per class; None for a class without samples.
-    samples : sequence of float
-        Samples per class, or their total weight.
-    in_sample : float
-        before − after of the tuned objective, on the samples that tuned: an optimistic figure.
-    improvement : float or None
-        What to expect on other samples: the improvement out of fold, where each sample is judged by a tuning that has
-        not seen it. None where nothing was judged out of fold.
-    interval : (float, float) or None
-        90 % interval of that improvement.
-    feasible : bool
-        Whether all constraints were met, by what tuning goes by.
-    """
-
-    objective: str
-    before: Mapping[str, float]
-    after: Mapping[str, float]
-    errors_before: Sequence[float | None]
-    errors_after: Sequence[float | None]
-    samples: Sequence[float]
-    in_sample: float
-    improvement: float | None
-    interval: tuple[float, float] | None
-    feasible: bool
-
-    def __post_init__(self) -> None:
-        _check_fields(self, _VALIDATION_RULES, "validation.")
-
-    def check_classes(self, n_classes: int) -> None:
-        """Refuse figures per class that are not of this many classes.
-
-        Parameters
-        ----------
-        n_classes : int
-            K.
-        """
-        for name in ("errors_before", "errors_after", "samples"):
-            if (n := len(getattr(self, name))) != n_classes:
-                raise InputError(f"validation.{name} has {n} entries for {n_classes} classes; give one per class.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,9 +143,11 @@ class Policy:
             raise InputError(f"classes is {short(given)}; it must be one label per class.")
         object.__setattr__(self, "classes", tuple(_label(c, k) for k, c in enumerate(given)))
         check_names(self.class_names, self.strategy.n_classes, "classes")
-        _check_fields(self, _POLICY_RULES)
+        check_fields(self, _POLICY_RULES)
         if self.validation is not None:
             self.validation.check_classes(self.strategy.n_classes)
+            if tuple(self.validation.class_names) != self.class_names:
+                object.__setattr__(self, "validation", replace(self.validation, class_names=self.class_names))
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -264,20 +182,166 @@ class Policy:
         arranged = Classes.of(self.classes).arrange(scores)  # by the names of a table's columns, where it has them
         return self.strategy.adjust(to_logits(arranged, self.scores, self.floor))
 
-    def predict(self, scores: ArrayLike) -> NDArray[Any]:
+    def predict(self, scores: ArrayLike | Source) -> NDArray[Any]:
         """The labels decided on.
 
         Parameters
         ----------
-        scores : array-like of shape (n_samples, K)
-            As in `apply`.
+        scores : array-like of shape (n_samples, K) or Source
+            As in `apply`; or a source of row blocks (`capri.blocks`), of which one block at a time is in memory.
 
         Returns
         -------
         ndarray of shape (n_samples,)
             Labels of the type that they had in tuning.
         """
+        if isinstance(scores, Source):
+            decided = list(scores.arranged(Classes.of(self.classes)).mapped(self.decide))
+            return np.asarray(self.labels[np.concatenate(decided)])
         return np.asarray(self.labels[self.apply(scores).argmax(axis=1)])
+
+    def decide(self, block: Block) -> Ints:
+        """The columns decided on, of one block of a source.
+
+        Parameters
+        ----------
+        block : Block
+            Of scores in the order of the classes.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+        """
+        return np.asarray(self.adjust(block).argmax(axis=1), dtype=np.int64)
+
+    def adjust(self, block: Block) -> NDArray[np.float64]:
+        """Adjusted scores of one block of a source.
+
+        Parameters
+        ----------
+        block : Block
+            Of scores in the order of the classes.
+
+        Returns
+        -------
+        ndarray of shape (n, K)
+        """
+        self.require_posthoc()
+        logits = to_logits(block.scores, self.scores, self.floor, doubted=block.start == 0)
+        return self.strategy.adjust(logits)
+
+    def for_shares(
+        self,
+        shares: ArrayLike | Mapping[Any, float],
+        *,
+        old: ArrayLike | Mapping[Any, float] | None = None,
+        objective: ObjectiveLike | None = None,
+        temperature: float | None = None,
+    ) -> Policy:
+        """The policy for a world in which the classes have other shares, and look as they did.
+
+        Of objectives on class errors alone, such as "balanced" or "cvar:0.2", the best decision does not depend on
+        shares, and the policy stays as it is. Of sums c_k Err_k that do depend on them, such as the plain error and
+        costs of the true class, the best decision of a calibrated model takes log c(new) − log c(old) off the offsets,
+        times its temperature: for the plain error log(new / old).
+
+        Parameters
+        ----------
+        shares : per class
+            On any scale, above 0: a list in the order of the classes, or a mapping or pandas Series by label.
+            `capri.estimate_shares` finds them by scores without labels.
+        old : per class, optional
+            Those that it was tuned for, where the policy does not say.
+        objective : name, Objective or function, optional
+            What it was tuned for, where the policy's name for it is not known, as of functions.
+        temperature : float, optional
+            By how much the model's logits are too large; by default what tuning found, or 1, the model at its word.
+
+        Returns
+        -------
+        Policy
+            This one, or a new one without `validation`, whose figures were of other shares.
+
+        Raises
+        ------
+        InputError
+            Where the objective or a constraint depends on shares and has no closed form, such as F1 and precision.
+
+        Examples
+        --------
+        >>> policy = Policy(Strategy.of(2), "plain", ("ham", "spam"), data={"target_shares": [0.9, 0.1]})
+        >>> policy.for_shares({"ham": 0.5, "spam": 0.5}).strategy.l.round(3)
+        array([ 1.099, -1.099])
+        """
+        self.require_posthoc()
+        classes = Classes.of(self.classes)
+        tuned_for = (self.data.get("target_shares") or self.attributes.get("freq")) if old is None else old
+        if tuned_for is None:
+            raise InputError(
+                "the policy does not say which class shares it was tuned for; give {argument}.", argument="old"
+            )
+        before = class_shares(tuned_for, classes, "old")
+        after = class_shares(shares, classes, "shares")
+        shift = self._share_correction(self.objective if objective is None else objective, before, after)
+        if not shift.any():
+            return self
+        delta = self.strategy.delta
+        if (delta != delta[0]).any():
+            raise InputError(
+                "the policy has multipliers, so other shares have no closed form; tune again, with target_shares=."
+            )
+        if temperature is None:
+            temperature = float(self.data.get("temperature", 1.0))
+        if not 0 < temperature < math.inf:
+            raise InputError(f"temperature is {short(temperature)}; it must be a positive number.")
+        l = self.strategy.l - delta[0] * temperature * shift
+        known = {"target_shares": (after / after.sum()).tolist(), "tuned_for": (before / before.sum()).tolist()}
+        return replace(
+            self,
+            strategy=replace(self.strategy, l=l - l.mean()),
+            reason=f"for other class shares; {self.reason}",
+            validation=None,
+            data={**self.data, **known},
+        )
+
+    def _share_correction(self, objective: ObjectiveLike, old: Vector, new: Vector) -> Vector:
+        k = self.strategy.n_classes
+        context = ClassContext.of(
+            old,
+            class_names=self.class_names,
+            weights=self.attributes.get("weights"),
+            groups=np.arange(k),  # which they are does not matter, nor which classes have many samples:
+            class_counts=np.resize(SOME_OF_EACH, k),  # neither has to do with shares
+        )
+        kept = [as_constraint(constraint).objective for constraint in self.constraints]
+        return share_correction(as_objective(objective), kept, context, old, new)
+
+    def as_module(self) -> nn.Module:
+        """The adjustment as a module of torch: scores (…, K) in, adjusted scores out, for the end of a network.
+
+        Its Δ and l are buffers in float64, so that it decides as `predict` does; `.float()` converts them.
+
+        Returns
+        -------
+        torch.nn.Module
+
+        Raises
+        ------
+        InputError
+            Where the policy is a loss.
+
+        Examples
+        --------
+        >>> import torch
+        >>> policy = Policy(Strategy.logit_adjustment([90, 10]), objective="balanced", classes=("common", "rare"))
+        >>> net = torch.nn.Sequential(torch.nn.Identity(), policy.as_module())
+        >>> policy.labels[net(torch.tensor([[1.0, 0.0]])).argmax(1).numpy()]
+        array(['rare'], dtype='<U6')
+        """
+        self.require_posthoc()
+        from capri._torch import AdjustedScores
+
+        return AdjustedScores(self.strategy, self.scores, self.floor)
 
     def require_posthoc(self) -> None:
         """Refuse a loss where decisions are to be adjusted.
@@ -383,13 +447,31 @@ class Policy:
         return cls.from_json(text, str(path))
 
 
-def to_logits(scores: ArrayLike, kind: ScoreKind, floor: float) -> NDArray[Any]:
-    """Scores as logits: as they are, or log max(p, floor)."""
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of policy files, for readers in other languages; it comes as `policy.schema.json`.
+
+    Returns
+    -------
+    dict
+        JSON Schema, draft 2020-12. It says all that it can of what `Policy.load` asks for; lists of one length, names
+        that differ as text and the digest are beyond it.
+
+    Examples
+    --------
+    >>> json_schema()["properties"]["schema"]["const"]
+    2
+    """
+    return dict(json.loads((resources.files(__package__) / "policy.schema.json").read_text(encoding="utf-8")))
+
+
+def to_logits(scores: ArrayLike, kind: ScoreKind, floor: float, *, doubted: bool = True) -> NDArray[Any]:
+    """Scores as logits: as they are, or log max(p, floor). doubted: is there a warning if they look like the others?"""
     array = check_scores(scores)
     if kind == "logits":
-        _warn_if_probabilities(array)
+        if doubted:
+            _warn_if_probabilities(array)
         return array
-    if array.min() < 0 or array.max() > 1 + 1e-6:
+    if array.min() < -ROUNDING or array.max() > 1 + ROUNDING:
         raise InputError(
             f"scores are declared probabilities but range from {array.min():g} to {array.max():g}; "
             "they must lie in [0, 1]. If they are logits, give {argument}.",
@@ -455,6 +537,12 @@ def _checked_content(text: str, source: str) -> dict[str, Any]:
         raise _unreadable(source, error) from None
 
 
+_VALIDATION_OF_SCHEMA_1 = {
+    *("objective", "before", "after", "errors_before", "errors_after"),
+    *("samples", "improvement", "interval", "feasible"),
+}
+
+
 def _from_schema_1(old: Mapping[str, Any]) -> dict[str, Any]:
     """Schema 1 had names in place of labels, and kept the side, smoothing and how tuning ended among other things."""
     content, data, validation = dict(old), dict(old["data"]), dict(old["validation"])
@@ -463,7 +551,7 @@ def _from_schema_1(old: Mapping[str, Any]) -> dict[str, Any]:
     content["side"] = "loss" if data.pop("side", None) == "loss" or old["method"] == "bilevel" else "posthoc"
     smoothing = data.pop("label_smoothing", [0.0] * len(content["classes"]))
     content["strategy"] = {**content["strategy"], "smoothing": smoothing}
-    complete = set(validation) == {f.name for f in fields(Validation)} - {"in_sample"}
+    complete = set(validation) == _VALIDATION_OF_SCHEMA_1
     if validation and not complete:  # a search's own figures
         data["validation"] = validation
     return content | {"validation": validation if complete else None, "data": data}
@@ -477,7 +565,7 @@ def _read_list(given: Any, name: str) -> tuple[Any, ...]:
 
 def _read_strategy(parts: Mapping[str, Any]) -> Strategy:
     for f in fields(Strategy):
-        if not _are_errors(parts[f.name]):  # NumPy would read numbers from text
+        if not are_errors(parts[f.name]):  # NumPy would read numbers from text
             raise InputError(f"{f.name} is {short(parts[f.name])}; it must be a list of numbers.")
     return Strategy(**{f.name: np.array(parts[f.name], float) for f in fields(Strategy)})
 
@@ -488,8 +576,13 @@ def _read_validation(given: Mapping[str, Any] | None) -> Validation | None:
     if "in_sample" not in given:  # until 0.1 the improvement was that of the samples that tuned
         given = {**given, "in_sample": given["improvement"], "improvement": None, "interval": None}
     figures = {when: {name: _or_nan(v) for name, v in given[when].items()} for when in ("before", "after")}
+    figures |= {name: _with_nan(given.get(name, {})) for name in ("ladder", "limits")}
     interval = None if given["interval"] is None else tuple(map(_or_nan, given["interval"]))
     return Validation(**{**given, **figures, "in_sample": _or_nan(given["in_sample"]), "interval": interval})
+
+
+def _with_nan(rows: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Any, ...]]:
+    return {name: tuple(map(_or_nan, values)) for name, values in rows.items()}
 
 
 def _or_nan(value: Any) -> Any:
@@ -516,7 +609,7 @@ def _digest(content: Mapping[str, Any]) -> str:
 def _plain(value: Any, where: str) -> Any:
     """JSON's own types. NaN, such as the error of a class without samples, is undefined and becomes null."""
     if is_dataclass(value) and not isinstance(value, type):
-        value = {f.name: getattr(value, f.name) for f in fields(value)}
+        value = {f.name: getattr(value, f.name) for f in fields(value) if f.metadata.get("kept", True)}
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, Mapping):

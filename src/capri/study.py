@@ -22,7 +22,7 @@ from capri._checks import InputError, InputWarning, Ints
 from capri.attributes import UNKNOWN_FREQUENCIES, Vector, counts_in
 from capri.errors import Absent, class_errors
 from capri.evaluation import evaluate
-from capri.objectives import as_objective
+from capri.objectives import ObjectiveLike, as_objective
 from capri.policy import FLOOR, ScoreKind, to_logits
 from capri.sampling import divide, share_sizes
 from capri.strategy import Strategy
@@ -69,7 +69,7 @@ class Split:
         """Classes of adjusted scores."""
         return strategy.adjust(to_logits(scores, self.kind, FLOOR)).argmax(axis=1)
 
-    def evaluate(self, y: Ints, predictions: Ints, objectives: Sequence[str]) -> dict[str, float]:
+    def evaluate(self, y: Ints, predictions: Ints, objectives: Sequence[ObjectiveLike]) -> dict[str, float]:
         """Objectives of predictions, with all that is known of the classes."""
         known = {"weights": self.weights, "groups": self.groups, "class_counts": self.train_counts}
         known["target_shares"] = self.shares
@@ -96,7 +96,7 @@ def hold_out(
 
 # -- methods ----------------------------------------------------------------------------------------------------------
 
-Method: TypeAlias = Callable[[Split, str], Strategy]
+Method: TypeAlias = Callable[[Split, Any], Strategy]  # and what to tune for: a name or an Objective
 
 
 def unadjusted(split: Split, objective: str) -> Strategy:
@@ -181,15 +181,16 @@ class Outcome:
     class_errors: Vector
 
 
-def judge(split: Split, objective: str, method: Method, beside: Sequence[str] = ("balanced",)) -> Outcome:
+def judge(split: Split, objective: ObjectiveLike, method: Method, beside: Sequence[str] = ("balanced",)) -> Outcome:
     """Let a method choose a strategy on validation samples, and judge it on test samples."""
     strategy = method(split, objective)
-    name = as_objective(objective).name
+    goal = as_objective(objective)
+    others = [name for name in dict.fromkeys(beside) if name != goal.name]
     seen, unseen = (split.predict(strategy, scores) for scores in (split.val_scores, split.test_scores))
     return Outcome(
         strategy,
-        split.evaluate(split.val_y, seen, [name])[name],
-        split.evaluate(split.test_y, unseen, list(dict.fromkeys([name, *beside]))),
+        split.evaluate(split.val_y, seen, [goal])[goal.name],
+        split.evaluate(split.test_y, unseen, [goal, *others]),
         class_errors(split.test_y, unseen, split.n_classes),
     )
 

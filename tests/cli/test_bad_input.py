@@ -247,8 +247,28 @@ APPLY = [
     (["wide.npz", "policy.json"], "wide.npz: logits: 6 score columns, but the policy has 3 classes; give scores of"),
     (["other.csv", "policy.json"], "a class of the policy is 'lynx', which is not in the file; there are"),
     (["short.csv", "policy.json"], "short.csv, line 91: 2 cells where the header names 4"),
-    (["nan.npz", "policy.json"], "nan.npz: logits[4, 1] is nan"),
+    (["nan.npz", "policy.json"], "is nan"),
 ]
+
+
+REPORT = [
+    *(([*arguments, "-o", "report.html"], message) for arguments, message in APPLY),
+    (["val.npz", "policy.json", "-o", "report.pdf"], "report.pdf: cannot write files of type '.pdf' here; use .html"),
+    (["val.npz", "policy.json", "wide.npz"], "wide.npz: logits: 6 score columns, but the policy has 3 classes"),
+    (["val.npz", "policy.json", "scores.npy"], "scores.npy: no labels found; name their key or column with"),
+    (["scores.npy", "policy.json"], "scores.npy: no labels found; name their key or column with --label-key"),
+    (["val.npz", "policy.json", "missing.npz"], "missing.npz: no such file"),
+    (["val.npz", "policy.json", "--frontier", "list.json"], "list.json: not a frontier of schema"),
+    (["-", "policy.json", "-"], "- is given for SCORES and TEST"),
+    (["val.npz", "policy.json", "val.npz"], "val.npz: logits: these samples tuned the policy, so they are no test"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), REPORT, ids=[" ".join(a) for a, _ in REPORT])
+def test_report(capri, bad, arguments, message, tmp_path):
+    inside = [str(bad / a) if (bad / a).exists() else a for a in arguments]
+    assert refused(capri("report", *inside), message)
+    assert list(tmp_path.glob("*.html")) == []
 
 
 @pytest.mark.parametrize(("arguments", "message"), APPLY, ids=[" ".join(a) for a, _ in APPLY])
@@ -308,12 +328,29 @@ class TestOutput:
         assert list(tmp_path.iterdir()) == []
 
     def test_when_writing_fails_after_all(self, capri, files, policy, tmp_path, monkeypatch):
-        def full(path, content):
+        def full(handle):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("capri.cli.tables.write_atomically", full)
-        done = capri("apply", files / "val.npz", policy, "-o", "p.csv")
-        assert refused(done, "p.csv: cannot be written (No space left on device).")
+        monkeypatch.setattr(os, "fsync", full)
+        for command in (
+            ["tune", files / "val.npz", "-o", "p.json"],
+            ["apply", files / "val.npz", policy, "-o", "p.csv"],
+        ):
+            assert refused(capri(*command), f"{command[-1]}: cannot be written (No space left on device).")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_when_the_disk_is_full_while_adjusted_scores_are_written(self, capri, files, policy, tmp_path, monkeypatch):
+        written = []
+
+        def full(matrix, rows):
+            written.extend(tmp_path.iterdir())
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("capri.cli.tables._Matrix.write", full)
+        done = capri("apply", files / "val.npz", policy, "-o", "p.csv", "--adjusted", "a.npy")
+        assert refused(done, "a.npy: cannot be written (No space left on device).")
+        assert len(written) == 1  # the file that was begun
+        assert list(tmp_path.iterdir()) == []
 
 
 class TestLibraries:

@@ -396,5 +396,5 @@ def test_memory_that_is_not_there_is_one_line(refused, files, monkeypatch):
     def none_left(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr("capri.cli.options.read_samples", none_left)
+    monkeypatch.setattr("capri.cli.options.read_stream", none_left)
     assert refused("not enough memory", "evaluate", files / "val.npz")

@@ -68,7 +68,7 @@ def test_is_not_lost(capri, files, monkeypatch, where, number, code):
             time.sleep(0.01)
         raise AssertionError("it went on")
 
-    monkeypatch.setattr("capri.cli.options.read_samples", work)
+    monkeypatch.setattr("capri.cli.options.read_stream", work)
     done = capri("evaluate", files / "val.npz")
     assert (done.code, done.out, done.err) == (code, "", f"capri: stopped by {number.name}.\n")
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == handlers
@@ -83,7 +83,7 @@ def test_other_things_that_cannot_be_raised_are_shown(capri, files, monkeypatch)
         ctypes.CFUNCTYPE(None)(lambda: 1 / 0)()
         raise MemoryError
 
-    monkeypatch.setattr("capri.cli.options.read_samples", work)
+    monkeypatch.setattr("capri.cli.options.read_stream", work)
     assert capri("evaluate", files / "val.npz").code == 2
     assert shown == ["division by zero"]
 
@@ -101,6 +101,6 @@ def test_is_heard_while_python_words_an_error(capri, files, monkeypatch):
                     int("x" * 100)
         raise AssertionError("it went on")
 
-    monkeypatch.setattr("capri.cli.options.read_samples", work)
+    monkeypatch.setattr("capri.cli.options.read_stream", work)
     for _ in range(5):
         assert capri("evaluate", files / "val.npz").code == 143

@@ -105,32 +105,30 @@ class TestTuning:
         assert offsets("made.json") == dict(zip(NAMES, adjuster.strategy_.l.round(9).tolist(), strict=True))
         assert Policy.load("made.json").validation == adjuster.policy_.validation
 
-    def test_shows_objectives_and_classes_before_and_after(self, capri, files):
+    def test_shows_what_changes_for_whom(self, capri, files):
         done = capri("tune", files / "val.npz", "--objective", "worst", "--pooling", "none", "-o", "made.json")
-        for text in ("90 samples · 3 classes", "tuned for worst with cap", "90 % interval", "out of fold", "balanced"):
+        parts = ("90 % interval", "out of fold", "gain  ", "pay  ", "samples  ", "lynx: ", "balanced")
+        for text in ("90 samples · 3 classes", "tuned for worst with cap", *parts):
             assert text in done.out
-        assert [line.split()[0] for line in done.out.splitlines() if line.split()[1:2] == ["30"]] == [
-            "lynx",
-            "dog",
-            "cat",
-        ]
+        assert len(done.out.splitlines()) < 20
         assert done.out.endswith("Policy: made.json\n")
 
     def test_without_resamples_no_interval_is_shown(self, capri, files, monkeypatch):
         monkeypatch.setattr("capri.posthoc.LogitAdjuster", partial(LogitAdjuster, bootstrap=0))
         arguments = ("tune", files / "val.npz", "--objective", "worst", "--method", "la")
         done = capri(*arguments)
-        assert "Judge it on other samples: `capri evaluate --policy`." in done.out
+        assert "which may not hold" in done.out
         assert "out of fold" not in done.out
         content = json.loads(capri(*arguments, "--json").out)
         assert content["improvement"] is content["interval"] is None
 
     def test_says_what_simpler_rungs_would_gain(self, capri, files):
         arguments = ("tune", files / "val.npz", "--objective", "worst")
-        assert "simpler rungs gain: τ = 1" in capri(*arguments).out
+        assert "gains most of the simpler" in capri(*arguments).out
         content = json.loads(capri(*arguments, "--json").out)
         assert list(content["path"]) == ["τ = 1", "calibrated", "LA, tuned", "tuned"]
         assert content["path"]["tuned"] == content["improvement"]
+        assert content["ladder"]["tuned"] == [content["improvement"], *content["interval"]]
 
     def test_without_an_output_writes_nothing(self, capri, files, tmp_path):
         done = capri("tune", files / "val.npz", "--method", "la")

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 
 from capri import Policy, Strategy, evaluate
+from capri.cli.display import verdict
 from capri.cli.progress import progress
+from capri.study import Study
 
 COUNTS = np.array([900, 90, 10])
 
@@ -155,6 +158,20 @@ class TestEvaluate:
         assert "few" in done.out
         assert "Classes, the worst first" in capri("evaluate", files / "val.npz", "--classes", 0).out
 
+    def test_says_who_gains_and_pays_and_knows_the_samples_that_tuned(self, capri, files, policy, data):
+        seen = capri("evaluate", files / "val.csv", "--policy", policy, "--objective", "balanced").out
+        assert "on the samples that tuned the policy, which flatter it" in " ".join(seen.split())
+        scores, y = data
+        np.savez("other.npz", logits=scores[::-1] + 0.01, y=y[::-1], class_names=["cat", "dog", "lynx"])
+        done = capri("evaluate", "other.npz", "--policy", policy, "--objective", "balanced")
+        errors = (
+            evaluate(y, d, 3)["balanced"] for d in (scores.argmax(1), Policy.load(policy).apply(scores).argmax(1))
+        )
+        before, after = (f"{100 * e:.1f} %" for e in errors)
+        assert f"Balanced error falls from {before} to {after}, on these {len(y)} samples" in " ".join(done.out.split())
+        assert re.search(r"^gain +\d of 3 classes, .*lynx: \d+ → \d+ %", done.out, re.MULTILINE)
+        assert re.search(r"^pay  ", done.out, re.MULTILINE)
+
     def test_weights_are_given_or_the_policys(self, capri, files):
         arguments = ("--objective", "weighted", "--weights", "1,2,7", "--pooling", "none", "-o", "w.json")
         assert capri("tune", files / "val.npz", *arguments).code == 0
@@ -208,6 +225,15 @@ class TestCompare:
         for text in ("tuned for sdev", "tuned for balanced", "±", "n = 2 splits with 30% of each class held out"):
             assert text in done.out
         assert done.out.count("balanced, held out") == 1
+
+    def test_says_which_method_is_best_and_how_sure_that_is(self):
+        rows = {"a": [0.3, 0.4], "b": [0.31, 0.38], "c": [0.5, 0.62]}
+        values = {m: {"worst": np.array(v)} for m, v in rows.items()}
+        assert verdict(Study(values, {}, {}, {}), "worst").endswith(": b. No clear difference to a.")
+        del values["a"]
+        assert verdict(Study(values, {}, {}, {}), "worst").endswith(": b. It is ahead of all others.")
+        one = {m: {"worst": row["worst"][:1]} for m, row in values.items()}
+        assert "One split" in verdict(Study(one, {}, {}, {}), "worst")
 
     def test_what_is_named_twice_is_compared_once(self, capri, files):
         arguments = ("--objective", "worst", "--objective", "worst", "--methods", "la,la", "--splits", 1, "--json")
@@ -317,14 +343,14 @@ class TestWhole:
             assert text in done.out
         assert max(map(len, done.out.splitlines())) <= 100
 
-    @pytest.mark.parametrize("command", ["apply", "evaluate", "compare", "fold"])
+    @pytest.mark.parametrize("command", ["apply", "evaluate", "compare", "fold", "export"])
     def test_every_command_has_examples(self, capri, command):
         assert f"capri {command} " in capri(command, "--help").out
 
     def test_alone_it_shows_the_commands(self, capri, monkeypatch):
         done = capri()
         assert done.code == 0
-        for command in ("demo", "tune", "apply", "evaluate", "compare", "fold"):
+        for command in ("demo", "tune", "apply", "evaluate", "compare", "fold", "export"):
             assert command in done.out
 
     def test_an_unknown_command_is_one_line(self, capri):

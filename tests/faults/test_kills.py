@@ -129,10 +129,10 @@ def test_ended_and_resumed(tally, tmp_path, rng, forked, waited, monkeypatch, co
     assert expected
     while landed < kills:
         out, rounds = tmp_path / f"out{rounds}", rounds + 1
-        assert rounds < 2 * kills, f"{landed} of {kills} signals came in time"
+        assert rounds < 4 * kills, f"{landed} of {kills} signals came in time"
         for k in range(2):
             if not signalled(list(SIGNALS)[rng.integers(3)], out, windows[k]):
-                windows[k] *= 0.9  # the first run was slower
+                windows[k] *= 0.75  # the first run was slower
                 break
             landed += 1
         code, text = waited(forked(resumed(words, out), log), PATIENCE), said()

@@ -12,6 +12,7 @@ from capri.attributes import frequency
 from capri.evidence import Evidence
 from capri.objectives import confusion_objective, expected_cost
 from capri.posthoc.absent import REACH, among_present, extend, extension
+from capri.posthoc.adjuster import FrequencyWarning
 from capri.posthoc.adjustment import Adjustment
 from capri.posthoc.methods import BORROWING, METHODS, Task, tune
 from capri.posthoc.problem import Problem
@@ -195,3 +196,14 @@ class TestTuning:
         assert found.worth == problem.worth(found.adjustment)
         assert not problem.worth(problem.neutral).better_than(found.worth)
         assert np.isfinite(found.adjustment.l).all()
+
+
+def test_an_absent_class_of_unknown_frequency_is_not_taken_for_the_rarest(rng):
+    """Without training counts the labels stand in for them, and say nothing of a class that is not there."""
+    y = np.repeat([0, 2, 3, 4], 50)
+    scores = rng.normal(size=(200, 5)) + 2 * np.eye(5)[y] + np.array([1.5, 0.0, 0.5, 0.0, -1.0])
+    with pytest.warns(FrequencyWarning, match="nearly balanced"):
+        l = LogitAdjuster("balanced", absent="ignore", bootstrap=0).fit(scores, y).strategy_.l
+    others = np.delete(l, 1)
+    assert others.max() - others.min() > 1
+    assert l[1] == pytest.approx(others.mean(), abs=1e-6)

@@ -78,7 +78,7 @@ class TestLikelihood:
     def test_its_value_and_gradient_are_those_of_the_posterior(self, tail, rng, monkeypatch, known):
         weight = rng.uniform(0, 2, len(tail.y))
         kept = {}
-        monkeypatch.setattr(calibration, "descend", lambda f, start, _: kept.update(loss=f) or start)
+        monkeypatch.setattr(calibration, "descend", lambda f, start, *_: kept.update(loss=f) or start)
         found = calibrate(Problem(tail.scores, tail.y, sample_weight=weight), tail.counts if known else None)
         weight = weight / weight.mean()
         totals = np.bincount(tail.y, weights=weight) + 0.5
@@ -116,6 +116,23 @@ class TestLikelihood:
         q = softmax(found.scale * tail.scores + found.bias, axis=1)
         mixed = (1 - found.noise) * q + found.noise * found.shares
         np.testing.assert_allclose(found.posterior(tail.scores), mixed, atol=1e-9)
+
+    @pytest.mark.parametrize("known", [True, False])
+    def test_of_many_scores_a_part_says_where_to_start_and_the_end_is_the_same(self, tail_of, monkeypatch, known):
+        tail, passes = tail_of(n_classes=20, per_class=100), []
+        counts = tail.counts if known else None
+        alone = calibrate(Problem(tail.scores, tail.y), counts)
+        monkeypatch.setattr(calibration, "LARGE", 1)
+        called = calibration._Likelihood.__call__
+
+        def counted(likelihood, theta):
+            passes.append(len(likelihood.y))
+            return called(likelihood, theta)
+
+        monkeypatch.setattr(calibration._Likelihood, "__call__", counted)
+        found = calibrate(Problem(tail.scores, tail.y), counts)
+        assert set(passes) == {2000, 250}
+        np.testing.assert_allclose(found.posterior(tail.scores), alone.posterior(tail.scores), atol=2e-3)
 
     def test_the_spread_of_biases_is_learnt(self):
         even, uneven = (drawn(k=8, bias=b * np.tile([1.0, -1.0], 4), seed=5) for b in (0.0, 0.8))
@@ -183,7 +200,7 @@ class TestLikelihood:
         counts = np.array([500.0, 100, 20, 5])
         scores, y = gaussians(3, counts)
         likelihood = calibration._Likelihood(Problem(scores, y), counts)
-        offsets = likelihood.calibration(likelihood.at_its_word()).offsets()
+        offsets = likelihood.calibration(likelihood.at_its_word()[0]).offsets()
         np.testing.assert_allclose(offsets - offsets.mean(), np.log(counts) - np.log(counts).mean(), atol=1e-9)
 
     def test_float32_scores_are_calibrated_nearly_alike(self, tail):

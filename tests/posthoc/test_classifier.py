@@ -24,6 +24,7 @@ from sklearn.model_selection import (
     RepeatedStratifiedKFold,
     ShuffleSplit,
     StratifiedKFold,
+    StratifiedShuffleSplit,
     TunedThresholdClassifierCV,
     train_test_split,
 )
@@ -338,6 +339,35 @@ class TestRefit:
         np.testing.assert_array_equal(model.estimator_.coef_, LogisticRegression().fit(X[train], y[train]).coef_)
         assert sum(model.validation_.samples) == 200
         assert len(model.cv_results_["before_plain"]) == 5
+
+    @pytest.mark.parametrize("cv", [0.4, StratifiedShuffleSplit(1, test_size=0.4), StratifiedShuffleSplit(1)])
+    def test_false_tunes_the_scores_of_the_very_model_that_is_kept(self, data, cv, monkeypatch):
+        """Splitters may draw anew when they are asked again, and models when they are fitted (scikit-learn #33540)."""
+        X, y = data
+        asked, tuned_on = [], []
+        split = StratifiedShuffleSplit.split
+
+        def noted(self, X, y, groups=None):
+            asked.append(list(split(self, X, y, groups)))
+            return iter(asked[-1])
+
+        fit = LogitAdjuster.fit
+
+        def seen(self, scores, *others, **known):
+            tuned_on.append(np.array(scores))
+            return fit(self, scores, *others, **known)
+
+        monkeypatch.setattr(StratifiedShuffleSplit, "split", noted)
+        monkeypatch.setattr(LogitAdjuster, "fit", seen)
+        model = CAPClassifierCV(RandomForestClassifier(5), cv=cv, refit=False, bootstrap=0).fit(X, y)
+        ((_, held),) = asked[0]
+        assert len(asked) == 1
+        np.testing.assert_array_equal(tuned_on[0], model.estimator_.predict_proba(X[held]))
+
+    @pytest.mark.parametrize("cv", [0.0, 1.0, 1.5, -0.3])
+    def test_a_share_lies_between_0_and_1(self, data, cv):
+        with pytest.raises(ValueError, match="'cv' parameter of CAPClassifierCV"):
+            CAPClassifierCV(LogisticRegression(), cv=cv).fit(*data)
 
     def test_false_with_several_splits_is_refused(self, data):
         with pytest.raises(InputError, match="cv has 5"):

@@ -5,14 +5,18 @@ import importlib.util
 import os
 import subprocess
 import sys
+import threading
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from numba.core import caching
 
+from capri import InputError
 from capri.posthoc import _compiled, _kernels
-from capri.posthoc._compiled import by_rows
+from capri.posthoc._compiled import by_rows, limit_threads, summed
 
 SOURCE = "def total(values):\n    total = 0.0\n    for value in values:\n        total += value\n    return total\n"
 
@@ -125,6 +129,7 @@ class TestRows:
     def many_threads(self, monkeypatch):
         monkeypatch.setattr(_compiled, "threads", lambda: 4)
         monkeypatch.setattr(_compiled, "PARALLEL_FROM", 1)
+        monkeypatch.setattr(_compiled._Alone, "until", 0.0)
 
     @pytest.mark.parametrize("n", [1, 3, 16, 1001])
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -135,6 +140,18 @@ class TestRows:
         by_rows(_kernels.right_intervals, (scores, y, *blocks), m, l, h, g)
         _kernels.right_intervals(scores, y, *once, m, l, h, g)
         np.testing.assert_array_equal(blocks, once)
+
+    @pytest.mark.parametrize(("n", "k"), [(1, 3), (17, 5), (1001, 3), (3000, 500)])
+    def test_sums_have_the_same_bits_in_any_number_of_threads(self, n, k, rng, monkeypatch):
+        values, found = rng.normal(size=(n, k)), []
+        monkeypatch.setattr(_compiled, "PARALLEL_FROM", 1)
+        for number in (1, 2, 5):
+            monkeypatch.setattr(_compiled, "threads", lambda number=number: number)
+            found.append(
+                summed(lambda rows, sums, factor: np.add(sums, factor * rows.sum(axis=0), sums), [values], k, 2.0)
+            )
+        np.testing.assert_allclose(found[0], 2 * values.sum(axis=0), atol=1e-9)
+        assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
 
     def test_what_fails_in_a_thread_fails(self, many_threads):
         def kernel(rows):
@@ -155,6 +172,40 @@ class TestRows:
 
         by_rows(kernel, (rows, seen))
         assert (seen == 1).all()
+
+    def test_threads_that_are_late_are_left_alone_for_a_while(self, many_threads, monkeypatch):
+        monkeypatch.setattr(_compiled._Alone, "until", 0.0)
+        used, start = [], threading.get_ident()
+
+        def kernel(scores):
+            used.append(threading.get_ident())
+            time.sleep(0.001 if used[-1] == start else 0.2)
+
+        by_rows(kernel, (np.zeros((64, 3)),))
+        assert len(set(used)) > 1
+        used.clear()
+        by_rows(kernel, (np.zeros((64, 3)),))
+        assert set(used) == {start}
+        assert 1 < _compiled._Alone.until - time.perf_counter() < 50
+
+    def test_threads_in_time_go_on_helping(self, many_threads, monkeypatch):
+        monkeypatch.setattr(_compiled._Alone, "until", 0.0)
+        for _ in range(3):
+            _compiled._weigh(0.001, 0.1)
+        assert _compiled._threads_for(np.zeros(10)) == 4
+
+    def test_a_limit_holds_within_its_context_and_not_in_other_threads(self, monkeypatch):
+        monkeypatch.setattr(_compiled.config, "NUMBA_NUM_THREADS", 8)
+        monkeypatch.setattr(_compiled, "cpu_count", lambda: 8)
+        with limit_threads(3):
+            with limit_threads(5):
+                assert _compiled.threads() == 3
+            with limit_threads(1), ThreadPoolExecutor(1) as pool:
+                assert _compiled.threads() == 1
+                assert pool.submit(_compiled.threads).result() == 8
+        assert _compiled.threads() == 8
+        with pytest.raises(InputError, match="1 or more"), limit_threads(0):
+            pass
 
     def test_a_small_problem_is_one_call(self):
         calls = []

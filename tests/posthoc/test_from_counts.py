@@ -61,3 +61,10 @@ def test_what_has_no_closed_form_is_refused(objective):
 def test_counts_that_are_no_list_are_refused(counts):
     with pytest.raises(InputError, match=r"class_counts is .*; it must hold one number per class\."):
         LogitAdjuster.from_counts(counts)
+
+
+def test_it_can_be_looked_at_though_it_has_no_report():
+    """`dir` asks for each attribute; only an AttributeError says that one is not there."""
+    adjuster = LogitAdjuster.from_counts(COUNTS)
+    assert not hasattr(adjuster, "report_")
+    assert "report_" not in dir(adjuster)

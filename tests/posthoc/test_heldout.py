@@ -1,6 +1,7 @@
 """Out of fold: samples are judged by tunings that have not seen them, and intervals have the width of binomials."""
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from capri.objectives import confusion_objective, expected_cost
 from capri.posthoc import heldout
 from capri.posthoc.adjustment import Adjustment
 from capri.posthoc.calibration import calibrate
-from capri.posthoc.heldout import TUNED, UNADJUSTED, UNSTEADY, Judged, gained, judge
+from capri.posthoc.heldout import TUNED, UNADJUSTED, UNSTEADY, Judged, gained, judge, ladder
 from capri.posthoc.methods import Task, tune
 from capri.posthoc.problem import Problem
 from capri.posthoc.search import Found
@@ -29,6 +30,10 @@ def decided(tail, l, posterior=None):
     return Judged(np.arange(len(tail.y)), decisions, q)
 
 
+def ladder_of(method):
+    return partial(ladder, method=method)
+
+
 class TestJudge:
     def test_every_sample_is_decided_by_a_tuning_that_has_not_seen_it(self, tail, monkeypatch):
         seen, signs = [], iter(np.linspace(0.5, 2, 5))
@@ -40,7 +45,7 @@ class TestJudge:
             return Found(Adjustment.offsets(seen[-1][1]), task.problem.worth(task.problem.neutral), "marked")
 
         monkeypatch.setattr(heldout, "tune", marked)
-        judged = judge(task_of(tail), "plain")
+        judged = judge(task_of(tail), ladder_of("plain"))
         assert sorted(judged.rows.tolist()) == list(range(len(tail.y)))
         assert len(seen) == 5
         for row, unadjusted, after, q in zip(
@@ -56,7 +61,7 @@ class TestJudge:
 
     def test_posteriors_are_calibrated_on_the_other_folds(self, tail):
         task = task_of(tail)
-        judged = judge(task, "la", folds=2)
+        judged = judge(task, ladder_of("la"), folds=2)
         for half in (judged.rows[:75], judged.rows[75:]):
             others = np.setdiff1d(np.arange(150), half)
             known = calibrate(Problem(tail.scores[others], tail.y[others]), tail.counts)
@@ -65,12 +70,12 @@ class TestJudge:
             )
 
     def test_rungs_are_what_they_say(self, tail):
-        judged = judge(task_of(tail), "cap")
+        judged = judge(task_of(tail), ladder_of("cap"))
         assert list(judged.decisions) == [UNADJUSTED, "τ = 1", "calibrated", "LA, tuned", TUNED]
         by_frequency = (tail.scores - np.log(tail.counts))[judged.rows].argmax(axis=1)
         np.testing.assert_array_equal(judged.decisions["τ = 1"], by_frequency)
         unknown = Task(Problem(tail.scores, tail.y), Evidence(), borrow=20.0)
-        assert list(judge(unknown, "cap").decisions) == [UNADJUSTED, "calibrated", TUNED]
+        assert list(judge(unknown, ladder_of("cap")).decisions) == [UNADJUSTED, "calibrated", TUNED]
 
     def test_lone_samples_and_samples_without_weight_are_not_judged(self, tail):
         rows = np.r_[0:95, 120:121]  # one sample of class 4
@@ -78,14 +83,16 @@ class TestJudge:
         weight[:10] = 0
         problem = Problem(tail.scores[rows], tail.y[rows], sample_weight=weight)
         calls = []
-        judged = judge(Task(problem, Evidence(class_counts=tail.counts)), "la", on_fold=lambda: calls.append(1))
+        judged = judge(
+            Task(problem, Evidence(class_counts=tail.counts)), ladder_of("la"), on_fold=lambda: calls.append(1)
+        )
         assert sorted(judged.rows.tolist()) == list(range(10, 95))
         assert len(calls) == 5
 
     def test_where_every_class_has_one_sample_nothing_is_judged(self, tail):
         rows = np.arange(0, 150, 30)
         task = Task(Problem(tail.scores[rows], tail.y[rows]), Evidence(class_counts=tail.counts), borrow=20.0)
-        assert judge(task, "cap") is None
+        assert judge(task, ladder_of("cap")) is None
 
     def test_a_class_may_be_missing_from_a_tuning(self, tail):
         """Of the two samples of class 4 one carries no weight: the other is held out at some time."""
@@ -93,7 +100,7 @@ class TestJudge:
         weight = np.ones(122)
         weight[121] = 0
         problem = Problem(tail.scores[rows], tail.y[rows], sample_weight=weight)
-        judged = judge(Task(problem, Evidence(class_counts=tail.counts), borrow=20.0), "cap")
+        judged = judge(Task(problem, Evidence(class_counts=tail.counts), borrow=20.0), ladder_of("cap"))
         assert 120 in judged.rows
         gain = gained(problem, judged, draws=20)
         assert np.isfinite([gain.mean, *gain.interval]).all()
@@ -194,7 +201,7 @@ class TestFit:
         adjuster = tail.fitted(LogitAdjuster("cvar:0.4", bootstrap=50, random_state=3))
         problem = Problem(tail.scores, tail.y, "cvar:0.4", shares=tail.counts, class_counts=tail.counts)
         task = Task(problem, Evidence(class_counts=tail.counts), borrow=20.0, seed=3)
-        gain = gained(problem, judge(task, "cap"), draws=50, seed=3)
+        gain = gained(problem, judge(task, ladder_of("cap")), draws=50, seed=3)
         assert adjuster.validation_.improvement == pytest.approx(gain.mean)
         assert adjuster.validation_.interval == pytest.approx(gain.interval)
         assert adjuster.path_[TUNED] == pytest.approx(gain.mean)

@@ -134,6 +134,34 @@ def test_envelopes_hold_the_predicted_class_of_every_t(compiled, seed):
     np.testing.assert_array_equal(few_after[changed, 0], after[changed, 0])
 
 
+def one_envelope(kernel, scores, order, m, l, g):
+    """By looking at all classes."""
+    k = scores.shape[1]
+    z, top, since = (m * scores[0] - l)[order], np.zeros(k, np.int64), np.zeros(k)
+    size = kernel(z, g[order], order, k, top, since)
+    return top[:size].tolist(), since[:size].tolist()
+
+
+@both
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10**6), slopes=st.sampled_from(["any", "few", "two far apart"]), ties=st.booleans())
+def test_among_many_classes_the_envelope_is_that_of_its_contenders(compiled, seed, slopes, ties):
+    rng = np.random.default_rng(seed)
+    n, k = 4, int(rng.integers(_kernels.FEW + 1, 200))
+    scores = rng.integers(-4, 5, (n, k)) / 4 if ties else rng.normal(size=(n, k))
+    g = {"any": rng.normal(size=k), "few": rng.integers(-2, 3, k) / 2, "two far apart": 1e-3 * rng.integers(-1, 2, k)}
+    g = g[slopes] + (50.0 * (rng.uniform(size=k) < 0.02) if slopes == "two far apart" else 0.0)
+    m, l, order = rng.choice([0.5, 1.0], k), rng.integers(-2, 3, k) / 8, np.lexsort((np.arange(k), -g))
+    sizes, first = np.empty(n, np.int64), np.empty(n, np.int64)
+    times, after = np.empty((n, k)), np.empty((n, k), np.int64)
+    pick(_kernels.envelope_events, compiled)(scores, sizes, first, times, after, order, m, l, g)
+    for i in range(n):
+        top, since = one_envelope(_kernels._envelope, scores[i : i + 1], order, m, l, g)
+        assert (sizes[i], first[i]) == (len(top), top[0])
+        assert after[i, : len(top) - 1].tolist() == top[1:]
+        assert times[i, : len(top) - 1].tolist() == since[1:]
+
+
 @both
 def test_a_class_that_leads_at_one_point_only_is_not_on_the_envelope(compiled):
     scores, g = np.array([[0.0, 1.0, 2.0], [0.0, 1.5, 2.0]]), np.array([1.0, 0.0, -1.0])
@@ -152,12 +180,10 @@ def test_the_envelope_of_one_sample_in_plain_python_is_the_compiled_one():
     for seed in range(20):
         scores, _, m, l, _, g = random_line(seed, n=1, k=7, multipliers=False)
         order = np.lexsort((np.arange(7), -g))
-        found = []
-        for kernel in (_kernels._envelope, _kernels._envelope.py_func):
-            top, since = np.zeros(7, np.int64), np.zeros(7)
-            size = kernel(scores, 0, order, m, l, g, top, since)
-            found.append((top[:size].tolist(), since[:size].tolist()))
-        assert found[0] == found[1]
+        ours, theirs = (
+            one_envelope(e, scores, order, m, l, g) for e in (_kernels._envelope, _kernels._envelope.py_func)
+        )
+        assert ours == theirs
 
 
 @both
@@ -212,8 +238,26 @@ def test_soft_decisions_are_a_softmax(compiled, rng, dtype):
     scale, shift, p = rng.uniform(0.5, 2, 6), rng.normal(size=6), np.empty((50, 6), dtype)
     unit = 2.0**-_kernels.SQUARINGS
     soft = pick(_kernels.soft_decisions, compiled)
-    soft(scores, (unit * scale).astype(dtype), (unit * shift).astype(dtype), p)
+    soft(scores, p, (unit * scale).astype(dtype), (unit * shift).astype(dtype))
     np.testing.assert_allclose(p, softmax(scores * scale - shift, axis=1), atol=1e-5 if dtype == np.float32 else 1e-10)
+
+
+@both
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_opinions_and_variances_are_sums_over_the_posterior(compiled, rng, dtype):
+    scores, y, weight = (2 * rng.normal(size=(150, 6))).astype(dtype), rng.integers(0, 6, 150), rng.uniform(0, 2, 150)
+    scale, shift, chance = np.full(6, 1.5), rng.normal(size=6), rng.dirichlet(np.ones(6))
+    q = softmax(scores * scale - shift, axis=1)
+    units = [(2.0**-_kernels.SQUARINGS * v).astype(dtype) for v in (scale, shift)]
+    own, sums, seen, tolerance = np.empty(150), np.ones(7), np.ones(6), 2e-4 if dtype == np.float32 else 1e-8
+    pick(_kernels.opinions, compiled)(np.arange(150), y, weight, own, sums, scores, *units, 0.1, chance)
+    pick(_kernels.variances, compiled)(scores, weight, seen, *units)
+    given = q[np.arange(150), y]
+    np.testing.assert_allclose(own, given, atol=tolerance)
+    trusted = weight * 0.9 * given / (0.9 * given + 0.1 * chance[y])
+    np.testing.assert_allclose(sums[:6] - 1, trusted @ q, atol=tolerance)
+    assert sums[6] - 1 == pytest.approx(trusted @ (q * scores).sum(axis=1), abs=10 * tolerance)
+    np.testing.assert_allclose(seen - 1, weight @ (q * (1 - q)), atol=tolerance)
 
 
 @both

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from capri._checks import InputError
 from capri.posthoc.adjustment import Adjustment
 from capri.posthoc.line import trace
 from capri.posthoc.problem import Problem, Worth
@@ -28,6 +29,10 @@ def test_a_violation_is_one_beyond_rounding(tail_of):
 
 
 class TestProblem:
+    def test_a_class_with_samples_has_a_share(self, tail):
+        with pytest.raises(InputError, match="shares of class 2 is 0, but there are samples of it"):
+            Problem(tail.scores, tail.y, shares=[1, 1, 0, 1, 1])
+
     def test_errors_and_worth_are_those_of_argmax(self, tail):
         problem = Problem(tail.scores, tail.y, "worst", constraints=["plain <= 0.1"])
         m, l = np.linspace(0.5, 2, 5), np.linspace(-1, 1, 5)

@@ -10,7 +10,7 @@ from capri import evaluate
 from capri.evaluation import STANDARD
 from capri.posthoc import DegenerateWarning, ThinClassWarning
 from capri.posthoc.adjustment import Adjustment
-from capri.posthoc.heldout import Gain
+from capri.posthoc.heldout import TUNED, Gain
 from capri.posthoc.problem import Problem
 from capri.posthoc.trust import validate, warn_if_degenerate, warn_if_thin
 
@@ -40,11 +40,11 @@ class TestValidation:
 
     def test_what_was_gained_out_of_fold_is_kept(self, tail):
         problem, l = Problem(tail.scores, tail.y), Adjustment.offsets(np.log(tail.counts))
-        kept = validate(problem, l, feasible=True, gain=Gain(0.1, (0.05, 0.2)))
+        kept = validate(problem, l, feasible=True, gains={TUNED: Gain(0.1, (0.05, 0.2))})
         assert (kept.improvement, kept.interval) == (0.1, (0.05, 0.2))
         alone = validate(problem, l, feasible=True)
         assert alone.improvement is alone.interval is None
-        assert alone == replace(kept, improvement=None, interval=None)
+        assert alone == replace(kept, improvement=None, interval=None, ladder={})
 
     def test_an_absent_class_has_no_error(self, tail):
         here = tail.y != 2

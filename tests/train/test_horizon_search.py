@@ -13,6 +13,8 @@ from capri import InputError
 from capri.cli import commands
 from capri.policy import Policy
 from capri.train import horizon_search, search_runner
+from capri.train.experiment import make_data
+from capri.train.proxy import Features
 from capri.train.search_config import resolve_search
 
 QUICK = {
@@ -140,6 +142,21 @@ def test_a_damaged_checkpoint_and_another_search_are_refused(settings, tmp_path)
     kept.write_bytes(content)
     with pytest.raises(InputError, match=r"last\.ckpt"):
         run_search(settings, tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("how", [(), UNROLLED], ids=["population", "unrolled"])
+def test_the_validation_part_judges_where_there_are_no_folds(settings, tmp_path, how, capsys):
+    changes = ("search.folds=0", "data.val_fraction=0.3", "data.noise=0.4", 'search.attributes=["freq","noise"]')
+    summary = run_search(settings, tmp_path / "run", *changes, *how)
+    config = resolve_search(preset="features", assignments=[*settings, *changes, *how])
+    splits = make_data(config).splits
+    known = Features.of(splits)
+    np.testing.assert_array_equal(known.x[known.judges], splits.val.x)
+    np.testing.assert_array_equal(known.y[~known.judges], splits.train.y)
+    said = capsys.readouterr().out
+    assert f"{len(splits.val)} validation (per-class split of train)" in said
+    assert "balanced on validation, other orders of samples" in said
+    assert np.isfinite(summary["value"])
 
 
 @pytest.mark.parametrize("objective", ["cvar:0.2", "sdev", "worst"])

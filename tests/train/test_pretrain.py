@@ -10,10 +10,9 @@ import torch
 
 from capri._checks import InputError
 from capri.train.config import resolve
-from capri.train.experiment import make_data
+from capri.train.experiment import make_data, make_pretrained_model
 from capri.train.pretrain import Pretraining, pretrain
 from capri.train.search_config import resolve_search
-from capri.train.search_runner import _network
 
 
 def config(root, out, epochs=2):
@@ -53,13 +52,13 @@ def test_pretrain_resumes_and_starts_a_search(tiny_cifar10, tmp_path, monkeypatc
     file = tmp_path / "whole/encoder.safetensors"
     searching = resolve_search(assignments=[f"data.root={tiny_cifar10}", "data.imbalance=5", f"search.init={file}"])
     splits = make_data(searching).splits
-    model = _network(searching, splits)
+    model = make_pretrained_model(searching, splits, searching.search.init)
     state = safetensors.torch.load_file(file)
     torch.testing.assert_close(model.state_dict()["layer1.0.conv1.weight"], state["layer1.0.conv1.weight"])
     assert not torch.equal(model.state_dict()["fc.weight"], state["fc.weight"]), "the last layer is new"
     broken = resolve_search(assignments=[f"data.root={tiny_cifar10}", f"search.init={tmp_path / 'none'}"])
     with pytest.raises(InputError, match="cannot be read"):
-        _network(broken, splits)
+        make_pretrained_model(broken, splits, broken.search.init)
 
 
 def test_features_have_no_views(tmp_path):

@@ -15,7 +15,7 @@ def test_every_unit_is_planned_once_and_the_cheapest_come_first():
     tables = [stage.table for stage in planned.values()]
     assert len(planned) == len({unit.digest for unit in planned})
     assert tables[0] == "searches"
-    assert {"searches", "balanced", "attributes", "transfer", "warmup"} == set(tables)
+    assert {"searches", "balanced", "attributes", "transfer", "warmup", "search-objectives", "losses"} == set(tables)
 
 
 def test_what_is_stored_is_not_missing(tmp_path):

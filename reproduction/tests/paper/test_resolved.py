@@ -211,6 +211,7 @@ def test_where_files_lie_is_no_part_of_it():
         ("search.average", 0.25),
         ("search.prior", 0.25),
         ("search.trust", True),
+        ("search.network_epochs", 5),
     ],
 )
 def test_a_setting_that_is_neutral_is_no_part_of_it(name, value):

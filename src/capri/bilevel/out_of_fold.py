@@ -81,26 +81,23 @@ class CrossValidation:
             Between 0 and 1; see `decision_losses`.
         """
         copies, folds = len(strategies.l), torch.unique(self.folds)
-        jobs = torch.cartesian_prod(torch.arange(copies), folds[folds >= 0])
+        jobs = [
+            (fold, part) for fold in folds[folds >= 0].tolist() for part in torch.split(torch.arange(copies), AT_ONCE)
+        ]
         logits = torch.empty(copies, len(self.y), self.n_classes)
-        done = 0
-        for part in torch.split(jobs, AT_ONCE):
-            tell = None if progress is None else _part_of(progress, done / len(jobs), len(part) / len(jobs))
-            self._judge(part, strategies, logits, tell)
-            done += len(part)
+        for done, (fold, part) in enumerate(jobs):
+            tell = None if progress is None else _part_of(progress, done / len(jobs), 1 / len(jobs))
+            self._judge(fold, part, strategies, logits, tell)
         return torch.stack([decision_losses(o[self.folds >= 0], self.labels, self.n_classes) for o in logits])
 
-    def _judge(self, jobs: Tensor, strategies: StrategyTensors, logits: Tensor, progress: Any) -> None:
-        """Train the networks of some (strategy, fold) and put down the logits of what each left out."""
-        which, left_out = jobs.T
+    def _judge(self, fold: int, which: Tensor, strategies: StrategyTensors, logits: Tensor, progress: Any) -> None:
+        """Train the networks of some strategies without a fold, and put down their logits of it."""
         chosen = StrategyTensors(*(tensor[which] for tensor in strategies))
+        left_out, held = torch.full_like(which, fold), torch.where(self.folds == fold)[0]
         trained = train_side_by_side(
             self.model, chosen, self.x, self.y, self.recipe, left_out=left_out, folds=self.folds, progress=progress
         )
-        for i, (strategy, fold) in enumerate(jobs.tolist()):
-            held = self.folds == fold
-            own = {name: tensor[i : i + 1] for name, tensor in trained.items()}
-            logits[strategy, held] = logits_side_by_side(self.model, own, self.x[held])[0]
+        logits[which[:, None], held] = logits_side_by_side(self.model, trained, self.x[held])
 
     def class_errors(self, losses: Tensor) -> NDArray[np.float64]:
         """The means of losses (P, n) per class.

@@ -113,7 +113,7 @@ class OuterObjective:
         return torch.from_numpy(c) * self.counts.sum() / self.counts.clamp_min(1)
 
     def draw_probabilities(self) -> Tensor:
-        """q ∝ |c_k|/n_k, the probability of a sample of class k in a draw with the least variance.
+        """`q ∝ |c_k|/n_k`, the probability of a sample of class k in a draw with the least variance.
 
         Where c_k is (nearly) 0, as for all but the worst classes in `worst`, a class is drawn a little all the same, so
         that its running error does not grow unseen.

@@ -1,9 +1,9 @@
 """Small networks trained side by side: copies of one network, a strategy for each, on one stream of batches.
 
-The copies are one batched computation (`torch.vmap`), a few matrix products per step. On one CPU core that costs about
-as much as one network after the other; where small products leave cores or a GPU idle, less. All see the same batches
-in the same order, and each its own part of them: a copy that leaves out a fold of the samples is one of
-cross-validation. They differ in their strategies and folds alone, and can be compared.
+The copies are one batched computation, a few matrix products per step: written out for heads (`layers`), by
+`torch.vmap` for other networks. All see the same batches in the same order, and each its own part of them: a copy that
+leaves out a fold of the samples is one of cross-validation. They differ in their strategies and folds alone, and can be
+compared.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from capri._checks import InputError
+from capri.bilevel.layers import LinearLayers
 from capri.bilevel.losses import parametric_cross_entropy
 from capri.bilevel.strategy_map import StrategyTensors
 
@@ -38,6 +39,8 @@ class Recipe:
         ``rate(step, steps, steps_per_epoch)``: the learning rate as a share of its highest.
     seed : int
         Of the order of samples, and of dropout.
+    bf16 : bool
+        Heads multiply in bf16.
     """
 
     epochs: int
@@ -45,6 +48,7 @@ class Recipe:
     optimizer: Callable[[Sequence[Tensor]], torch.optim.Optimizer]
     rate: Callable[[int, int, int], float]
     seed: int = 0
+    bf16: bool = False
 
     def steps(self, n: int) -> Iterator[tuple[Tensor, float]]:
         """The positions of each batch of `n` samples, and the share of the learning rate there."""
@@ -96,7 +100,8 @@ def train_side_by_side(
     parameters = {name: _repeated(p.detach(), copies) for name, p in model.named_parameters()}
     optimizer = recipe.optimizer(list(parameters.values()))
     highest = [group["lr"] for group in optimizer.param_groups]
-    losses = vmap(copy_loss(model), in_dims=(0, 0, 0, None, None), randomness="different")
+    layers = LinearLayers.of(model, parameters, bf16=recipe.bf16)
+    fill = _by_autograd(model, parameters, strategies) if layers is None else _by_layers(layers, strategies)
     steps = recipe.epochs * math.ceil(len(y) / recipe.batch_size)
     with torch.random.fork_rng():
         torch.manual_seed(recipe.seed)
@@ -104,9 +109,8 @@ def train_side_by_side(
             for group, lr in zip(optimizer.param_groups, highest, strict=True):
                 group["lr"] = lr * rate
             weights = sample_weights(copies, batch, left_out, folds)
-            optimizer.zero_grad()
-            loss = losses(parameters, strategies, weights, x[batch], y[batch]).sum()
-            torch.autograd.backward(loss)
+            seen = weights.any(dim=0)  # by some copy: those of one fold need not compute what they leave out
+            fill(weights[:, seen], x[batch[seen]], y[batch[seen]])
             optimizer.step()
             if progress is not None:
                 progress(i / steps)
@@ -151,13 +155,45 @@ def _repeated(p: Tensor, copies: int) -> Tensor:
     return p.expand(copies, *p.shape).clone().requires_grad_()
 
 
-def copy_loss(model: nn.Module) -> Callable[..., Tensor]:
+Fill: TypeAlias = Callable[[Tensor, Tensor, Tensor], None]  # gradients, from weights (P, B), inputs and classes
+
+
+def _by_autograd(model: nn.Module, parameters: Parameters, strategies: StrategyTensors) -> Fill:
+    """Gradients of any network."""
+    losses = vmap(copy_loss(model), in_dims=(0, 0, 0, None, None), randomness="different")
+
+    def fill(weights: Tensor, x: Tensor, y: Tensor) -> None:
+        for p in parameters.values():
+            p.grad = None
+        torch.autograd.backward(losses(parameters, strategies, weights, x, y).sum())
+
+    return fill
+
+
+def _by_layers(layers: LinearLayers, strategies: StrategyTensors) -> Fill:
+    """The same for heads: autograd has the loss of logits alone."""
+    losses = vmap(weighted_loss, in_dims=(0, 0, 0, None))
+
+    def fill(weights: Tensor, x: Tensor, y: Tensor) -> None:
+        logits = layers.forward(x).requires_grad_()
+        (slope,) = torch.autograd.grad(losses(logits, strategies, weights, y).sum(), logits)
+        layers.backward(slope)
+
+    return fill
+
+
+def weighted_loss(logits: Tensor, strategy: StrategyTensors, weights: Tensor, y: Tensor) -> Tensor:
     """Of one copy: the mean over the samples that it may see."""
+    each = parametric_cross_entropy(logits, y, *strategy)
+    return (weights * each).sum() / weights.sum().clamp_min(1)
+
+
+def copy_loss(model: nn.Module) -> Callable[..., Tensor]:
+    """`weighted_loss` of a copy of the model, by its parameters."""
 
     def loss(parameters: Parameters, strategy: StrategyTensors, weights: Tensor, x: Tensor, y: Tensor) -> Tensor:
         logits = functional_call(model, parameters, (x,))  # type: ignore[arg-type]
-        each = parametric_cross_entropy(logits, y, *strategy)
-        return (weights * each).sum() / weights.sum().clamp_min(1)
+        return weighted_loss(logits, strategy, weights, y)
 
     return loss
 

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 from capri._checks import InputError
 from capri._provenance import versions
 from capri._stopping import Stopped
-from capri.cli import apply, compare, evaluate, fold, tune
+from capri.cli import apply, compare, evaluate, export, fold, frontier, report, tune
 from capri.cli.demo import demo
 from capri.cli.messages import say
 from capri.cli.search import pretrain, retrain, search
@@ -27,8 +27,8 @@ from capri.cli.train import train
 _UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
 
 #: Which extra brings what a command may miss.
-_EXTRAS = {"torch": "train", "lightning": "train", "PIL": "train", "matplotlib": "report", "pandas": "tables",
-           "cleanlab": "noise"}  # fmt: skip
+_EXTRAS = {"torch": "train", "lightning": "train", "PIL": "train", "matplotlib": "report", "jinja2": "report",
+           "pandas": "tables", "cleanlab": "noise", "dask": "dask", "onnx": "onnx", "skl2onnx": "onnx"}  # fmt: skip
 
 
 class _Commands(TyperGroup):
@@ -93,8 +93,11 @@ for _module, _command in (
     (tune, tune.tune),
     (apply, apply.apply),
     (evaluate, evaluate.evaluate),
+    (report, report.report),
     (compare, compare.compare),
+    (frontier, frontier.frontier),
     (fold, fold.fold),
+    (export, export.export),
 ):
     commands.command(epilog=_module.EXAMPLES)(_command)
 for _function in (train, search, retrain, pretrain):

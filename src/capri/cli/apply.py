@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -12,9 +15,11 @@ from numpy.typing import NDArray
 
 from capri.classes import Classes
 from capri.cli import display, options
-from capri.cli.inputs import Source, read_samples
+from capri.cli.inputs import Source, Stream, read_stream
 from capri.cli.messages import spoken_warnings
-from capri.cli.tables import check_output, check_stdin, encode, write_bytes
+from capri.cli.progress import progress
+from capri.cli.tables import check_output, check_stdin, matrix_writer, write_column, writing
+from capri.policy import Policy
 
 EXAMPLES = """
 **Examples**
@@ -25,8 +30,11 @@ EXAMPLES = """
 
     capri apply test.npy policy.json > predictions.csv
 
-Whether the scores are logits or probabilities is known from the policy. Columns with class names are put in the
-policy's order; columns without are taken to be in it.
+    capri apply scores/ policy.json -o predictions.parquet
+
+Scores are read in blocks of rows, so files may be larger than memory (arrays in .npz and .safetensors are read whole);
+of a folder, all .parquet files are read. Whether the scores are logits or probabilities is known from the policy.
+Columns with class names are put in the policy's order; columns without are taken to be in it.
 """
 
 
@@ -62,37 +70,50 @@ def apply(
     check_stdin({"SCORES": scores, "POLICY": policy})
     with spoken_warnings():
         rule = options.read_policy(policy)
-        classes = Classes.of(rule.classes)
-        source = Source(scores, scores_key, label_key, class_names=class_names, policy_classes=classes)
-        samples = read_samples(replace(source, with_labels=False)).ordered_as(classes)
-        values = rule.apply(samples.scores)
-    names, labels = np.asarray(samples.classes.names), samples.classes.labels
-    labels = names if labels.dtype == object else labels  # files of columns cannot mix types
-    predictions = labels[values.argmax(axis=1)]
-    contents = _encoded(output, predictions, adjusted, values, names)
-    for path, content in contents.items():
-        if path is not None:
-            write_bytes(path, content)
-    changed = int((values.argmax(axis=1) != samples.scores.argmax(axis=1)).sum())
+        source = Source(scores, scores_key, label_key, class_names=class_names, policy_classes=Classes.of(rule.classes))
+        stream = read_stream(replace(source, with_labels=False)).ordered_as(Classes.of(rule.classes))
+        names, labels = np.asarray(stream.classes.names), stream.classes.labels
+        labels = names if labels.dtype == object else labels  # files of columns cannot mix types
+        with _adjusted(adjusted, stream, names) as write:
+            before, after = _decide(stream, rule, write)
+            if output is not None:
+                with writing(output) as file:
+                    write_column(file, output.suffix.lower(), "prediction", labels, after)
+    changed = int((before != after).sum())
     if as_json:
-        summary = {"n_samples": len(predictions), "changed": changed, "output": output and str(output)}
-        display.print_json(summary | ({} if output else {"predictions": predictions}))
+        summary = {"n_samples": len(after), "changed": changed, "output": output and str(output)}
+        display.print_json(summary | ({} if output else {"predictions": labels[after]}))
     elif output is None:
-        display.print_bytes(contents[None])
+        sys.stdout.flush()
+        write_column(sys.stdout.buffer, ".csv", "prediction", labels, after)
+        sys.stdout.buffer.flush()
     else:
-        display.tell(f"{len(predictions):,} predictions, {changed:,} of them changed by the policy: {output}")
+        display.tell(f"{len(after):,} predictions, {changed:,} of them changed by the policy: {output}")
 
 
-def _encoded(
-    output: Path | None,
-    predictions: NDArray[Any],
-    adjusted: Path | None,
-    values: NDArray[np.float64],
-    names: NDArray[np.str_],
-) -> dict[Path | None, bytes]:
-    """The content of each file, all of it before any is written: a failure leaves no file behind."""
-    contents = {output: encode(output or Path("-.csv"), {"prediction": predictions})}
-    if adjusted is not None:
-        named = {} if adjusted.suffix.lower() == ".safetensors" else {"class_names": names}
-        contents[adjusted] = encode(adjusted, {"scores": values, **named})
-    return contents
+def _decide(
+    stream: Stream, rule: Policy, write: Callable[[NDArray[np.float64]], None] | None
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The columns decided on before and after, (n_samples,) each, in one pass; adjusted scores are written too."""
+    before, after = list[NDArray[np.int32]](), list[NDArray[np.int32]]()
+    with progress("deciding", stream.blocks.n_samples) as advance:
+        for block in stream.blocks:
+            values = rule.adjust(block)
+            before.append(block.scores.argmax(axis=1).astype(np.int32))
+            after.append(values.argmax(axis=1).astype(np.int32))
+            if write is not None:
+                write(values)
+            advance(len(values))
+    return np.concatenate(before), np.concatenate(after)
+
+
+@contextmanager
+def _adjusted(
+    path: Path | None, stream: Stream, names: NDArray[np.str_]
+) -> Iterator[Callable[[NDArray[np.float64]], None] | None]:
+    """What writes adjusted scores, where they are wanted; the file is there once all is done."""
+    if path is None:
+        yield None
+        return
+    with matrix_writer(path, (stream.blocks.count(), stream.n_classes), names) as write:
+        yield write

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from capri._checks import InputError, check_vector, short
 from capri._files import read_text
 from capri.classes import Classes, check_once
-from capri.cli.tables import ARCHIVES, TABLES, Archive, Table, first_of, opened, title
+from capri.cli.tables import opened, title
 from capri.evidence import CLASS
+from capri.tables import ARCHIVES, TABLES, Archive, Table, first_of
 
 NAME_KEYS = ("class_names", "classes")
 COUNT_KEYS = ("train_counts", "class_counts")

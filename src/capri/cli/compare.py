@@ -81,8 +81,10 @@ def compare(
     out.print(samples.describe(), markup=False)
     for goal in goals:
         out.print(display.comparison_table(result, goal))
+        if len(chosen) > 1:
+            display.tell(display.verdict(result, goal))
     out.print(
-        f"Errors in %, mean ± standard deviation, n = {splits} splits with {holdout:.0%} of each class held out; "
+        f"\nErrors in %, mean ± standard deviation, n = {splits} splits with {holdout:.0%} of each class held out; "
         "lower is better."
     )
 

@@ -23,7 +23,7 @@ OTHERS = (story.AS_TRAINED, "LA, tuned", "plain")
 def demo(
     data: Annotated[str, typer.Option(help="Which scores to use.")] = story.DEFAULT,
     splits: Annotated[int, typer.Option(min=1, help="How many random splits to average over.")] = 5,
-    out: Annotated[Path, typer.Option(help="Folder for the table and the picture.")] = Path("capri-demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the table, the picture and the page.")] = Path("capri-demo"),
     jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes; -1: as many as there are cores.")] = -1,
 ) -> None:
     """Show what capri does: a real classifier, five objectives, errors before and after."""
@@ -47,7 +47,11 @@ def demo(
     )
     write_atomically(out / "table.md", markdown(results, splits).encode())
     picture = draw(results, source.split(0), out)
+    with console.status("writing a page to look at"):
+        page = story.report(data)
+        page.save(out / "report.html")
     console.print(f"Picture of the class errors: {picture}\nTable: {out / 'table.md'}")
+    console.print(f"A page to look at, tuned for {story.SHOWN}: {out / 'report.html'}")
 
 
 def table(results: Study) -> Table:
@@ -104,15 +108,15 @@ def markdown(results: Study, n_splits: int) -> str:
 
 def draw(results: Study, split: Split, out: Path) -> Path:
     """Class errors before and after, for the first objective and the last method."""
-    from capri.report.figures import class_error_figure
+    from capri.report import ClassErrorDisplay
 
     objective, method = story.OBJECTIVES[0], list(results.values)[-1]
-    return class_error_figure(
+    display = ClassErrorDisplay(
         results.class_errors[story.AS_TRAINED][objective].mean(axis=0),
         results.class_errors[method][objective].mean(axis=0),
-        split.counts,
         split.class_names,
+        class_counts=split.counts,
         labels=(story.AS_TRAINED, method),
-        title=f"Class errors, tuned for {objective} error",
-        path=out / "class_errors.png",
     )
+    title = f"Class errors on test data, tuned for {objective} error"
+    return display.save(out / "class_errors.png", title=title)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich import box
@@ -17,7 +16,13 @@ from rich.table import Table
 from rich.text import Text
 
 from capri.cli.messages import OBEYED, harmless
+from capri.sentences import change, percent
 from capri.study import Spread, Study
+
+if TYPE_CHECKING:
+    from capri.posthoc import Frontier, Point
+
+WIDEST = 100  # characters of a line of text
 
 
 @dataclass(frozen=True)
@@ -37,16 +42,14 @@ def print_json(content: Mapping[str, Any]) -> None:
     print(re.sub(f"(?!\n){OBEYED}", lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
-def print_bytes(content: bytes) -> None:
-    """A file on stdout, as it is."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(content)
-    sys.stdout.buffer.flush()
-
-
 def tell(text: str) -> None:
-    """One line on stdout."""
-    print(harmless(text))
+    """Lines on stdout."""
+    print("\n".join(map(harmless, text.split("\n"))))
+
+
+def width() -> int:
+    """How wide paragraphs are: as the terminal, and no wider than people read."""
+    return min(stdout().width, WIDEST)
 
 
 def objectives_table(
@@ -98,6 +101,18 @@ def comparison_table(study: Study, objective: str) -> Table:
     return table
 
 
+def verdict(study: Study, objective: str) -> str:
+    """Which method is best, and which others the splits cannot tell from it."""
+    means = {method: float(study.values[method][objective].mean()) for method in study.values}
+    best = min(means, key=lambda method: means[method])
+    others = {m: Spread.of(study.difference(m, best, objective)) for m in means if m != best}
+    close = [m for m, gap in others.items() if gap.mean <= (gap.deviation or 0.0)]
+    said = f"Lowest on held-out samples: {best}."
+    if any(gap.deviation is None for gap in others.values()):
+        return f"{said} One split does not tell how far to trust that."
+    return f"{said} No clear difference to {', '.join(close)}." if close else f"{said} It is ahead of all others."
+
+
 def comparison_json(study: Study, objective: str) -> dict[str, Any]:
     """Figures of every split by method, with mean and deviation of the held-out objective."""
     return {
@@ -109,6 +124,33 @@ def comparison_json(study: Study, objective: str) -> dict[str, Any]:
         }
         for method, row in study.values.items()
     }
+
+
+def frontier_table(curve: Frontier) -> Table:
+    """Landmarks, then the points of the curve: objective and price, as tuned and on other samples."""
+    table = _table("", curve.of, curve.against)
+    if curve.held_out is not None:
+        for name in (f"{curve.of}, {curve.held_out}", f"{curve.against}, {curve.held_out}"):
+            table.add_column(name, justify="right")
+    for name, point in curve.landmarks.items():
+        table.add_row(*map(_text, _figures(name, point)), style="dim", end_section=name == [*curve.landmarks][-1])
+    for i, point in enumerate(curve.points):
+        table.add_row(*map(_text, _figures(str(i), point)))
+    return table
+
+
+def _figures(name: str, point: Point) -> list[str]:
+    seen = [name, percent(point.value), percent(point.price)]
+    if point.held_value is None:
+        return seen
+    held = ((point.held_value, point.value_interval), (point.held_price, point.price_interval))
+    return seen + [percent(value) + _range(interval) for value, interval in held]
+
+
+def _range(interval: tuple[float, float] | None) -> str:
+    if interval is None or interval[0] == interval[1]:
+        return ""
+    return f" ({percent(interval[0])} to {percent(interval[1])})"
 
 
 def class_json(rows: Sequence[ClassRow], *, after: bool) -> list[dict[str, Any]]:
@@ -125,18 +167,6 @@ def worst_first(rows: Sequence[ClassRow], limit: int) -> list[ClassRow]:
     by_after = sorted(rows, key=lambda row: -(row.after or 0.0)) if any(r.after is not None for r in rows) else []
     kept = {row.name for row in (*by_before[:limit], *by_after[:limit])}
     return [row for row in by_before if row.name in kept]
-
-
-def percent(value: float | None) -> str:
-    """0.1234 as 12.3; undefined as a dash."""
-    return "–" if value is None or math.isnan(value) else f"{100 * value:.1f}"
-
-
-def change(before: float | None, after: float | None) -> str:
-    """The difference with its sign."""
-    if before is None or after is None:
-        return "–"
-    return f"{100 * (after - before):+.1f}"
 
 
 def _paired(study: Study, method: str, objective: str) -> str:

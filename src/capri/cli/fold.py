@@ -11,7 +11,8 @@ import typer
 
 from capri._checks import InputError
 from capri.cli import display, options
-from capri.cli.tables import Table, check_output, check_stdin, encode, opened, title, write_bytes
+from capri.cli.tables import check_output, check_stdin, encode, opened, title, write_bytes
+from capri.tables import Table
 
 KINDS = (".safetensors", ".npz")
 EXAMPLES = """

@@ -9,7 +9,7 @@ attributes `norm` and `noise` are taken from an archive that holds them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -21,10 +21,14 @@ from numpy.typing import NDArray
 
 from capri._checks import InputError, Ints, check_counts, check_names, check_scores, check_vector, short
 from capri._lazy import once
+from capri.blocks.source import Source as RowBlocks
+from capri.blocks.sources import ArraySource, Labelled, Relabelled, TableSource
+from capri.blocks.survey import survey
 from capri.classes import Classes, as_labels
 from capri.cli.classes import COUNT_KEYS, NAME_KEYS, class_names, class_numbers
 from capri.cli.messages import harmless
-from capri.cli.tables import ONLY, Archive, Table, first_of, opened, title
+from capri.cli.tables import opened, title
+from capri.tables import ONLY, Archive, Table, first_of
 
 SCORE_KEYS = tuple(prefix + key for prefix in ("", "val_") for key in ("scores", "logits", "proba", "probabilities"))
 LABEL_KEYS = ("label", "y", "labels", "y_true")
@@ -76,10 +80,7 @@ class Samples:
     def require_labels(self) -> NDArray[Any]:
         """The labels, or an error that says how to give them."""
         if self.labels is None:
-            raise InputError(
-                f"{self.origin}: no labels found; name their key or column with --label-key "
-                f"({', '.join(LABEL_KEYS)} are found without), or give --labels FILE."
-            )
+            raise no_labels(self.origin)
         return self.labels
 
     @once
@@ -89,21 +90,14 @@ class Samples:
 
     def ordered_as(self, classes: Classes, owner: str = "the policy") -> Samples:
         """The same samples with columns in the order of the owner's classes; by position where either has no names."""
-        if self.n_classes != len(classes):
-            raise InputError(
-                f"{self.origin}: {self.n_classes} score columns, but {owner} has {len(classes)} classes; "
-                "give scores of the same model."
-            )
-        if not self.named:
-            return replace(self, labels=None if self.labels is None else classes.labels[self.indices], classes=classes)
-        if classes.names == check_names(None, len(classes)) and not classes.named_by(self.classes.names):
-            return self  # the policy knows its classes by number only, the file by name
-        _all_existing(classes.names, self.classes.names, self.origin, f"a class of {owner}")
-        order = np.array(classes.positions(self.classes.names, self.origin))
+        order = _order(self, classes, owner)
+        if order is None:
+            return self
+        place = np.argsort(order)
         return replace(
             self,
-            scores=self.scores[:, order],
-            labels=None if self.labels is None else classes.labels[np.argsort(order)[self.indices]],
+            scores=self.scores[:, order] if self.named else self.scores,
+            labels=None if self.labels is None else classes.labels[place[self.indices]],
             classes=classes,
             class_counts=None if self.class_counts is None else self.class_counts[order],
             attributes={name: column[order] for name, column in self.attributes.items()},
@@ -114,50 +108,178 @@ class Samples:
         return f"{harmless(self.origin)} · {len(self.scores):,} samples · {self.n_classes} classes"
 
 
-def further_scores(source: Source, samples: Samples) -> NDArray[Any]:
-    """Scores of a file whose labels do not matter, with columns in the order of other samples."""
-    further = read_samples(replace(source, policy_classes=samples.classes, with_labels=False))
-    return further.ordered_as(samples.classes, owner=samples.origin).scores
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """Scores that are read in blocks, and what is known of them.
+
+    columns: of each label, as the file has it. attributes: of the classes, as far as the file holds any.
+    """
+
+    origin: str
+    blocks: RowBlocks
+    columns: Mapping[Any, int]
+    classes: Classes
+    named: bool
+    class_counts: NDArray[np.float64] | None
+    attributes: Mapping[str, NDArray[np.float64]]
+
+    @property
+    def n_classes(self) -> int:
+        """K."""
+        return len(self.classes)
+
+    def labelled(self) -> RowBlocks:
+        """The blocks with labels as `classes` has them."""
+        self.require_labels()
+        return Relabelled(self.blocks, {label: self.classes.labels[k] for label, k in self.columns.items()})
+
+    def ordered_as(self, classes: Classes, owner: str = "the policy") -> Stream:
+        """As that of `Samples`."""
+        order = _order(self, classes, owner)
+        if order is None:
+            return self
+        place = np.argsort(order).tolist()
+        return replace(
+            self,
+            blocks=self.blocks.in_order(order.tolist()) if self.named else self.blocks,
+            columns={label: place[k] for label, k in self.columns.items()},
+            classes=classes,
+            class_counts=None if self.class_counts is None else self.class_counts[order],
+            attributes={name: column[order] for name, column in self.attributes.items()},
+        )
+
+    def require_labels(self) -> None:
+        """Refuse scores without labels, and say how to give them."""
+        if not self.blocks.labelled:
+            raise no_labels(self.origin)
+
+    def describe(self) -> str:
+        """One line for the top of a report, after a pass."""
+        return f"{harmless(self.origin)} · {self.blocks.count():,} samples · {self.n_classes} classes"
+
+
+def no_labels(origin: str) -> InputError:
+    """The refusal of a file without labels."""
+    return InputError(
+        f"{origin}: no labels found; name their key or column with --label-key "
+        f"({', '.join(LABEL_KEYS)} are found without), or give --labels FILE."
+    )
+
+
+def _order(given: Samples | Stream, classes: Classes, owner: str) -> NDArray[np.int64] | None:
+    """Where each of the owner's classes stands among the columns; None where the policy knows no names, the file does.
+
+    Columns without names are in the order of the classes already.
+    """
+    if given.n_classes != len(classes):
+        raise InputError(
+            f"{given.origin}: {given.n_classes} score columns, but {owner} has {len(classes)} classes; "
+            "give scores of the same model."
+        )
+    if not given.named:
+        return np.arange(len(classes))
+    if classes.names == check_names(None, len(classes)) and not classes.named_by(given.classes.names):
+        return None  # the policy knows its classes by number only, the file by name
+    _all_existing(classes.names, given.classes.names, given.origin, f"a class of {owner}")
+    return np.array(classes.positions(given.classes.names, given.origin), dtype=np.int64)
+
+
+def further_samples(source: Source, samples: Samples | Stream) -> Samples:
+    """Those of another file, with columns in the order of the samples at hand."""
+    return read_samples(replace(source, policy_classes=samples.classes)).ordered_as(
+        samples.classes, owner=samples.origin
+    )
+
+
+def further_scores(source: Source, samples: Samples | Stream) -> NDArray[Any]:
+    """The same of a file whose labels do not matter."""
+    return further_samples(replace(source, with_labels=False), samples).scores
 
 
 class _Parts(NamedTuple):
-    """What a file says, as it says it."""
+    """What a file says, as it says it.
+
+    scores, labels: read when asked for. blocks: the same in blocks of rows. tabular: are labels read as text?
+    """
 
     origin: str
-    scores: NDArray[Any]
-    labels: Sequence[Any] | None
+    scores: Callable[[], NDArray[Any]]
+    labels: Callable[[], Sequence[Any]] | None
+    blocks: Callable[[], RowBlocks]
     class_names: Sequence[Any] | None
     class_counts: NDArray[Any] | None
     attributes: Mapping[str, NDArray[Any]]
+    tabular: bool = False
+
+    def names(self, source: Source, n_classes: int) -> Sequence[Any] | None:
+        """The labels of the columns, where they have names or a policy lends its own."""
+        known, lent = self.class_names, source.policy_classes
+        if known is None and lent is not None and len(lent) == n_classes:
+            known = lent.labels.tolist()
+        if known is not None:
+            check_names(known, n_classes)
+        return known
+
+    def columns(self, source: Source, n_classes: int) -> dict[str, NDArray[np.float64]]:
+        """Attributes of the classes, checked."""
+        given = self.attributes.items()
+        return {name: check_vector(column, f"{source.title}: {name}", n_classes) for name, column in given}
+
+    def counts(self, source: Source, classes: Classes) -> NDArray[np.float64] | None:
+        """Training samples by class, as the options say, or the file."""
+        counts = self.class_counts
+        if source.class_counts is not None:
+            counts = class_numbers(source.class_counts, "--class-counts", classes)
+        return None if counts is None else check_counts(counts, len(classes))
 
 
 def read_samples(source: Source) -> Samples:
     """Everything that the file and the options say, checked."""
-    file = opened(source.path)
-    parts = _from_table(source, file) if isinstance(file, Table) else _from_archive(source, file)
-    scores = check_scores(parts.scores, parts.origin)
+    parts = _parts(source)
+    scores = check_scores(parts.scores(), parts.origin)
     k = scores.shape[1]
-    given = parts.labels if source.label_file is None else _labels_of(source.label_file, source.label_key)
-    if not source.with_labels:
-        given = None
-    known = parts.class_names
-    if known is None and source.policy_classes is not None and len(source.policy_classes) == k:
-        known = source.policy_classes.labels.tolist()
-    if known is not None:
-        check_names(known, k)
-    classes, labels = _labelled(given, known, len(scores), k)
-    counts = parts.class_counts
-    if source.class_counts is not None:
-        counts = class_numbers(source.class_counts, "--class-counts", classes)
+    given = None
+    if source.with_labels:
+        own = None if parts.labels is None else parts.labels()
+        given = own if source.label_file is None else _labels_of(source.label_file, source.label_key)
+    classes, labels = _labelled(given, parts.names(source, k), len(scores), k)
     return Samples(
         origin=parts.origin,
         scores=scores,
         labels=labels,
         classes=classes,
         named=parts.class_names is not None,
-        class_counts=None if counts is None else check_counts(counts, k),
-        attributes={name: check_vector(v, f"{source.title}: {name}", k) for name, v in parts.attributes.items()},
+        class_counts=parts.counts(source, classes),
+        attributes=parts.columns(source, k),
     )
+
+
+def read_stream(source: Source) -> Stream:
+    """The same of scores that are read in blocks, where the labels alone are passed over."""
+    parts = _parts(source)
+    blocks = parts.blocks()
+    k = blocks.n_classes
+    if source.with_labels and source.label_file is not None:
+        blocks = Labelled(blocks, np.array(_labels_of(source.label_file, source.label_key)), "labels")
+    found = survey(blocks) if source.with_labels and blocks.labelled else None
+    distinct = [] if found is None else found.distinct.tolist()
+    said = [str(label) for label in distinct] if parts.tabular else distinct
+    classes, labels = _labelled(said or None, parts.names(source, k), len(said), k)
+    columns = {} if labels is None else dict(zip(distinct, classes.encode(labels, "labels").tolist(), strict=True))
+    return Stream(
+        origin=parts.origin,
+        blocks=blocks,
+        columns=columns,
+        classes=classes,
+        named=parts.class_names is not None,
+        class_counts=parts.counts(source, classes),
+        attributes=parts.columns(source, k),
+    )
+
+
+def _parts(source: Source) -> _Parts:
+    file = opened(source.path)
+    return _from_table(source, file) if isinstance(file, Table) else _from_archive(source, file)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -168,10 +290,19 @@ def _from_archive(source: Source, archive: Archive) -> _Parts:
     key = _scores_key(archive, source)
     without = source.label_file is not None or _may_lack(source, archive.names)
     label_key = None if without else _label_key(archive, source.title, key, source.label_key)
+    origin = source.title if key == ONLY else f"{source.title}: {key}"
+
+    def labels() -> Sequence[Any]:
+        return _flat(archive.get(str(label_key)), f"{source.title}: {label_key}")
+
+    def blocks() -> RowBlocks:
+        return ArraySource(archive.rows(key), None if label_key is None else labels(), origin)
+
     return _Parts(
-        origin=source.title if key == ONLY else f"{source.title}: {key}",
-        scores=archive.get(key),
-        labels=None if label_key is None else _flat(archive.get(label_key), f"{source.title}: {label_key}"),
+        origin=origin,
+        scores=lambda: archive.get(key),
+        labels=None if label_key is None else labels,
+        blocks=blocks,
         class_names=_names(source, first_of(archive, NAME_KEYS)),
         class_counts=first_of(archive, COUNT_KEYS),
         attributes={name: archive.get(key) for key, name in ATTRIBUTE_KEYS.items() if key in archive.names},
@@ -243,15 +374,29 @@ def _from_table(source: Source, table: Table) -> _Parts:
     label = next((key for key in LABEL_KEYS if key in table.names), None)
     if source.label_key is not None and source.label_file is None and not _may_lack(source, table.names):
         label = _existing(source.label_key, table.names, source.title, "--label-key")
-    columns = _score_columns(source, [name for name in table.names if name != label])
+    listed = _list_column(source, table)
+    columns = {} if listed else _score_columns(source, [name for name in table.names if name != label])
+    names = class_names(source.class_names) if listed and source.class_names is not None else list(columns) or None
+    wanted = [listed] if listed else list(columns.values())
+    if source.label_file is not None:
+        label = None
     return _Parts(
         origin=source.title,
-        scores=table.numbers(list(columns.values())),
-        labels=None if label is None or source.label_file is not None else table.texts(label),
-        class_names=list(columns),
+        scores=lambda: table.numbers(wanted),
+        labels=None if label is None else lambda: table.texts(label),
+        blocks=lambda: TableSource(table, wanted, label if source.with_labels else None, source.title, names),
+        class_names=names,
         class_counts=None,
         attributes={},
+        tabular=True,
     )
+
+
+def _list_column(source: Source, table: Table) -> str | None:
+    """The column that holds a list of scores in each row, where one is named or called as scores are."""
+    called = [source.scores_key] if source.scores_key is not None else SCORE_KEYS
+    found = [name for name in table.lists if name in called]
+    return found[0] if len(found) == 1 else None
 
 
 def _score_columns(source: Source, columns: Sequence[str]) -> dict[str, str]:

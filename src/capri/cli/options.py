@@ -16,7 +16,7 @@ import typer
 from capri._checks import InputError
 from capri.classes import Classes
 from capri.cli.classes import class_context, class_numbers
-from capri.cli.inputs import Samples, Source, read_samples
+from capri.cli.inputs import Samples, Source, Stream, read_samples, read_stream
 from capri.cli.tables import STDIN
 from capri.constraints import Constraint, as_constraint
 from capri.errors import Absent
@@ -31,7 +31,8 @@ ScoresFile: TypeAlias = Annotated[
     typer.Argument(
         metavar="SCORES",
         show_default=False,
-        help="Scores of a model: .npz, .npy, .safetensors, .csv or .parquet; - is standard input (no .safetensors).",
+        help="Scores of a model: .npz, .npy, .safetensors, .csv, .parquet or a folder of .parquet files; - is standard "
+        "input (no .safetensors).",
     ),
 ]
 PolicyFile: TypeAlias = Annotated[
@@ -95,6 +96,15 @@ Proba: TypeAlias = Annotated[
 AbsentClasses: TypeAlias = Annotated[
     Absent,
     typer.Option("--absent", rich_help_panel=INPUT, help="What to do about classes without samples."),
+]
+Method: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=TUNING,
+        help="`cap`: offsets are a map of class attributes; `plain`: each class has its own; "
+        "`la`, `cdt`, `vs`: they follow class frequency.",
+    ),
 ]
 Constraints: TypeAlias = Annotated[
     list[str] | None,
@@ -190,11 +200,16 @@ class Given:
 
     def read(self, scores: Path, policy: Classes | None = None) -> Samples:
         """The samples of a file, in the order of a policy's classes where there is one."""
-        source = Source(
-            scores, self.scores_key, self.label_key, self.labels, self.class_names, self.class_counts, policy
-        )
-        samples = read_samples(source)
+        samples = read_samples(self._scores(scores, policy))
         return samples if policy is None else samples.ordered_as(policy)
+
+    def stream(self, scores: Path, policy: Classes | None = None) -> Stream:
+        """The same in blocks of rows."""
+        stream = read_stream(self._scores(scores, policy))
+        return stream if policy is None else stream.ordered_as(policy)
+
+    def _scores(self, path: Path, policy: Classes | None) -> Source:
+        return Source(path, self.scores_key, self.label_key, self.labels, self.class_names, self.class_counts, policy)
 
     def source(self, path: Path, scores_key: str | None) -> Source:
         """A file of further scores, which may be laid out as the samples are."""
@@ -270,6 +285,36 @@ def read_constraints(texts: Sequence[str] | None, *, weights: bool, groups: bool
     for constraint in constraints:
         read_objective(constraint.objective.name, weights=weights, groups=groups)
     return constraints
+
+
+def read_settings(
+    given: Given,
+    *,
+    method: str,
+    pooling: str,
+    borrow: float,
+    constraint: Sequence[str] | None,
+    attributes: str,
+    parameters: str,
+    seed: int,
+    proba: bool,
+) -> dict[str, Any]:
+    """How to tune, as `LogitAdjuster` takes it; what is wrong with it is said before any data are loaded."""
+    from capri.posthoc.methods import METHODS
+
+    if method not in METHODS:
+        raise InputError(f"--method is {method!r}; it must be one of {', '.join(METHODS)}.")
+    return {
+        "constraints": read_constraints(constraint, **given.has),
+        "pooling": read_pooling(pooling),
+        "borrow": read_borrow(borrow),
+        "attributes": "auto" if attributes == "auto" else read_names(attributes),
+        "method": method,
+        "parameters": parameters,
+        "scores": "proba" if proba else "logits",
+        "absent": given.absent,
+        "random_state": seed,
+    }
 
 
 def read_policy(path: Path) -> Policy:

@@ -39,7 +39,7 @@ def resumable(out: str) -> Iterator[None]:
     try:
         yield
     except Stopped as stop:
-        kept = [*Path(out).glob(str(LAST)), *Path(out).glob(f"*/{LAST}")]
+        kept = [*Path(out).glob(f"**/{LAST}")]
         stop.remedy = f"Go on with --resume --out {out}." if kept else "No epoch had ended: start it again."
         raise
 

@@ -1,76 +1,44 @@
-"""Files of numbers: what each format holds, read and written without executing anything.
+"""Files of numbers on the command line: standard input for `-`, and what is written, which is whole or not there.
 
-An *archive* (.npz, .npy, .safetensors) holds named arrays; a *table* (.csv, .parquet) holds named columns. Whatever is
-wrong with a file becomes one `InputError` that names it. What the arrays mean is decided in `capri.cli.inputs`. `-` is
-standard input, whose format is known by its beginning.
+What the formats hold is read by `capri.tables`; what the arrays mean is decided in `capri.cli.inputs`.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import json
+import math
 import os
 import sys
-from array import array
+import zipfile
 from codecs import getincrementaldecoder
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Protocol, runtime_checkable
+from typing import IO, Any
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from capri._arrays import Npz, check_unpacked, read_npy
-from capri._checks import InputError, short
-from capri._files import open_regular, write_atomically
+from capri._checks import InputError
+from capri._files import write_atomically, written_atomically
+from capri.tables import NPY, PARQUET, PICKLE, ZIP, Archive, File, Table, missing_library, pickled
+from capri.tables import opened as opened_file
 
-ARCHIVES = (".npz", ".npy", ".safetensors")
-TABLES = (".csv", ".parquet")
-ZIP, NPY, PARQUET, PICKLE = b"PK", b"\x93NUMPY", b"PAR1", b"\x80"  # how such files begin
-ONLY = "array"  # the name of the one array of an .npy file
 STDIN = Path("-")
 MOST = 2**30  # bytes of standard input, which may never end
 LOOK = 64  # bytes by which its format is known
 
 
-class Archive(Protocol):
-    """Named arrays; notes are what .safetensors keep beside them."""
-
-    names: list[str]
-    notes: dict[str, str]
-
-    def get(self, name: str) -> NDArray[Any]:
-        """One of them."""
-
-
-@runtime_checkable
-class Table(Protocol):
-    """Named columns of equal length."""
-
-    names: list[str]
-
-    def numbers(self, names: Sequence[str]) -> NDArray[np.float64]:
-        """Some columns, side by side, as numbers (n_rows, n_columns)."""
-
-    def texts(self, name: str) -> list[str]:
-        """One column as text."""
-
-
 def opened(path: Path) -> Archive | Table:
-    """An archive or a table, by its extension; arrays and columns are read when asked for."""
-    file = _File(path)
-    if file.kind not in _READERS:
-        known = ", ".join((*ARCHIVES, *TABLES))
-        raise InputError(f"{path}: files of type {path.suffix!r} are not read here; use {known}.")
-    return _READERS[file.kind](file)
-
-
-def first_of(archive: Archive, keys: Sequence[str]) -> NDArray[Any] | None:
-    """The first of these that the archive holds."""
-    return next((archive.get(key) for key in keys if key in archive.names), None)
+    """An archive or a table, by its extension, or by its beginning where it is standard input."""
+    if path != STDIN:
+        return opened_file(File(path))
+    content = _from_stdin()
+    return opened_file(File(path, title(path), content, _kind_by_beginning(content[:LOOK])))
 
 
 def title(path: Path) -> str:
@@ -84,21 +52,6 @@ def check_stdin(places: Mapping[str, Path | None]) -> None:
     if len(given) > 1:
         listed = f"{', '.join(given[:-1])} and {given[-1]}"
         raise InputError(f"- is given for {listed}; standard input can be read once, so save the rest as files.")
-
-
-class _File:
-    """A regular file, or standard input, which is kept because readers look twice."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._kept = _from_stdin() if path == STDIN else None
-        self.kind = path.suffix.lower() if self._kept is None else _kind_by_beginning(self._kept[:LOOK])
-
-    def __str__(self) -> str:
-        return title(self.path)
-
-    def open(self) -> IO[bytes]:
-        return open_regular(self.path) if self._kept is None else io.BytesIO(self._kept)
 
 
 def _from_stdin() -> bytes:
@@ -118,7 +71,7 @@ def _kind_by_beginning(start: bytes) -> str:
         if start.startswith(begins):
             return kind
     if start.startswith(PICKLE):
-        raise _pickled(title(STDIN))
+        raise pickled(title(STDIN))
     if not _is_text(start):
         raise InputError(
             f"{title(STDIN)}: is neither .npz, .npy, .parquet nor .csv in UTF-8, by its beginning; save other formats, "
@@ -136,235 +89,6 @@ def _is_text(start: bytes) -> bool:
         return "\0" not in getincrementaldecoder("utf-8")().decode(start)
     except UnicodeDecodeError:
         return False
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# What can go wrong
-
-
-@contextmanager
-def _reading(file: _File, otherwise: str = "the file is cut short or damaged") -> Iterator[None]:
-    """Failures to read this file, as one sentence each."""
-    try:
-        yield
-    except InputError:
-        raise
-    except FileNotFoundError:
-        raise InputError(f"{file}: no such file; check the path.") from None
-    except Exception as error:  # a reader may raise anything when a file is damaged
-        if isinstance(error, OSError) and error.strerror:
-            raise InputError(f"{file}: cannot be read ({error.strerror}).") from None
-        if "allow_pickle" in str(error):
-            raise _pickled(file) from None
-        raise InputError(f"{file}: {otherwise} ({_one_line(error)}); write it again.") from None
-
-
-def _pickled(file: object) -> InputError:
-    return InputError(
-        f"{file}: holds pickled Python objects, which could run code on loading and are refused; "
-        "save numbers and text as plain arrays."
-    )
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:120] or type(error).__name__
-
-
-def _missing_library(path: object, kind: str, library: str) -> InputError:
-    return InputError(f'{path}: {kind} files need {library}: pip install "capriors[tables]"')
-
-
-def _expect_start(file: _File, expected: bytes, kind: str) -> None:
-    """Refuse a file that is not what its extension says, and say so where it is a pickle."""
-    with file.open() as stream:
-        start = stream.read(len(expected))
-    if start == expected:
-        return
-    if start[:1] == PICKLE:
-        raise _pickled(file)
-    raise InputError(f"{file}: not an {kind} file, or its beginning is lost; write it again.")
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Archives
-
-
-class _Npz:
-    def __init__(self, file: _File) -> None:
-        self.file, self.notes = file, dict[str, str]()
-        with _reading(file):
-            _expect_start(file, ZIP, ".npz")
-        with self._opened() as arrays:
-            self.names = list(arrays.names)
-
-    def get(self, name: str) -> NDArray[Any]:
-        with self._opened() as arrays:
-            return arrays.get(name)
-
-    @contextmanager
-    def _opened(self) -> Iterator[Npz]:
-        with _reading(self.file), self.file.open() as stream:
-            yield Npz(stream)
-
-
-class _Npy:
-    def __init__(self, file: _File) -> None:
-        self.file, self.names, self.notes = file, [ONLY], dict[str, str]()
-        with _reading(file):
-            _expect_start(file, NPY, ".npy")
-
-    def get(self, name: str) -> NDArray[Any]:
-        with _reading(self.file), self.file.open() as stream:
-            size = stream.seek(0, os.SEEK_END)
-            stream.seek(0)
-            return read_npy(stream, size)
-
-
-class _Safetensors:
-    def __init__(self, file: _File) -> None:
-        self.file = file
-        with _reading(file):
-            file.open().close()  # the library would wait for a pipe
-        with self._opened() as tensors:
-            self.names, self.notes = list(tensors.keys()), dict(tensors.metadata() or {})
-
-    def get(self, name: str) -> NDArray[Any]:
-        with self._opened() as tensors:
-            return np.asarray(tensors.get_tensor(name))
-
-    @contextmanager
-    def _opened(self) -> Iterator[Any]:
-        try:
-            from safetensors import safe_open
-        except ImportError:
-            raise _missing_library(self.file, ".safetensors", "safetensors") from None
-        odd = "damaged, or not made of plain numbers"  # that NumPy has, unlike bfloat16
-        with _reading(self.file, odd), safe_open(self.file.path, framework="numpy") as tensors:
-            yield tensors
-
-
-# --------------------------------------------------------------------------------------------------------------------
-# Tables
-
-
-class _Csv:
-    """Comma-separated, UTF-8, with a header line; read row by row, so that only the numbers stay in memory."""
-
-    def __init__(self, file: _File) -> None:
-        self.file = file
-        with _reading(file), self._text() as stream:
-            self.names = next(csv.reader(stream), [])
-        if not self.names:
-            raise InputError(f"{file}: the file is empty; the first line must name the columns.")
-        if any(_is_fraction(name) for name in self.names):
-            raise InputError(f"{file}: the first line is {short(self.names)}; it must name the columns.")
-        _check_header(file, self.names)
-        self._places = {name: c for c, name in enumerate(self.names)}
-
-    def numbers(self, names: Sequence[str]) -> NDArray[np.float64]:
-        columns = [self._places[name] for name in names]
-        values = array("d")
-        for line, row in self._rows():
-            try:
-                values.extend([float(row[c]) for c in columns])
-            except ValueError:
-                c = next(c for c in columns if not _is_number(row[c]))
-                raise _not_a_number(f"{self.file}, line {line}", self.names[c], row[c]) from None
-        return np.frombuffer(values, dtype=np.float64).reshape(-1, len(columns))
-
-    def texts(self, name: str) -> list[str]:
-        return [row[self._places[name]] for _, row in self._rows()]
-
-    def _text(self) -> IO[str]:
-        return io.TextIOWrapper(self.file.open(), encoding="utf-8-sig", newline="")
-
-    def _rows(self) -> Iterator[tuple[int, list[str]]]:
-        with _reading(self.file), self._text() as stream:
-            reader = csv.reader(stream)
-            next(reader, None)
-            for row in reader:
-                if row and len(row) != len(self.names):
-                    raise InputError(
-                        f"{self.file}, line {reader.line_num}: {len(row)} cells where the header names "
-                        f"{len(self.names)}; the file is cut short or a comma is missing."
-                    )
-                if row:
-                    yield reader.line_num, row
-
-
-class _Parquet:
-    def __init__(self, file: _File) -> None:
-        self.file = file
-        with self._opened() as table:
-            self.names = [str(name) for name in table.schema_arrow.names]
-        _check_header(file, self.names)
-
-    def numbers(self, names: Sequence[str]) -> NDArray[np.float64]:
-        with self._opened() as table:
-            columns = table.read(columns=list(names))
-            result = np.empty((columns.num_rows, len(names)))
-            for c, name in enumerate(names):
-                column = columns[name].to_numpy()
-                try:
-                    result[:, c] = column
-                except (TypeError, ValueError, OverflowError):
-                    value = next((v for v in column if not _is_number(v)), column[0])
-                    raise _not_a_number(str(self.file), name, value) from None
-        return result
-
-    def texts(self, name: str) -> list[str]:
-        with self._opened() as table:
-            return [str(value) for value in table.read(columns=[name])[name].to_pylist()]
-
-    @contextmanager
-    def _opened(self) -> Iterator[Any]:
-        try:
-            from pyarrow.parquet import ParquetFile
-        except ImportError:
-            raise _missing_library(self.file, ".parquet", "pyarrow") from None
-        with _reading(self.file), self.file.open() as stream, ParquetFile(stream) as table:
-            check_unpacked("it", _unpacked(table.metadata), stream.seek(0, os.SEEK_END))
-            yield table
-
-
-_READERS: dict[str, Callable[[_File], Archive | Table]] = {
-    ".npz": _Npz,
-    ".npy": _Npy,
-    ".safetensors": _Safetensors,
-    ".csv": _Csv,
-    ".parquet": _Parquet,
-}
-
-
-def _unpacked(metadata: Any) -> int:
-    """Bytes of all columns of a parquet file, as it declares them."""
-    return sum(metadata.row_group(g).total_byte_size for g in range(metadata.num_row_groups))
-
-
-def _check_header(file: _File, names: Sequence[str]) -> None:
-    (name, times), *_ = Counter(names).most_common(1) or [("", 0)]
-    if times > 1:
-        raise InputError(f"{file}: the column {name!r} occurs twice; columns must differ.")
-
-
-def _not_a_number(where: str, column: str, value: object) -> InputError:
-    return InputError(
-        f"{where}, column {column!r}: {short(value)} is not a number. If the column is no score, "
-        "name the score columns score_<class>, or list them with --class-names."
-    )
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError, OverflowError):
-        return False
-    return True
-
-
-def _is_fraction(text: str) -> bool:
-    """A number that is no class index: a sign that the line holds data, not names."""
-    return _is_number(text) and not text.strip().isdigit()
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -403,19 +127,104 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise InputError(f"{path}: cannot be written ({error.strerror or error}).") from None
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write in parts; it is there once the block ends, whole, or not at all."""
+    try:
+        with written_atomically(path) as stream:
+            yield stream
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror or error}).") from None
+
+
+ROWS = 2**16  # that are written at a time
+
+
+def write_column(stream: IO[bytes], kind: str, name: str, values: NDArray[Any], codes: NDArray[Any]) -> None:
+    """A column `values[codes]` as .csv, .parquet or .npz, of which a part at a time is in memory."""
+    parts = (values[codes[first : first + ROWS]] for first in range(0, len(codes), ROWS))
+    if kind == ".npz":
+        with _Matrix(stream, kind, name, (len(codes),), values.dtype) as column:
+            for part in parts:
+                column.write(part)
+    elif kind == ".parquet":
+        _write_parquet(stream, name, parts)
+    else:
+        stream.write(f"{name}\n".encode())
+        for part in parts:
+            lines = io.StringIO()
+            csv.writer(lines, lineterminator="\n").writerows([value] for value in part.tolist())
+            stream.write(lines.getvalue().encode())
+
+
+def _write_parquet(stream: IO[bytes], name: str, parts: Iterator[NDArray[Any]]) -> None:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise missing_library(stream.name, ".parquet", str(error.name)) from None
+    tables = (pyarrow.table({name: part.tolist()}) for part in parts)
+    first = next(tables)
+    with pyarrow.parquet.ParquetWriter(stream, first.schema) as writer:
+        writer.write_table(first)
+        for table in tables:
+            writer.write_table(table)
+
+
+@contextmanager
+def matrix_writer(
+    path: Path, shape: tuple[int, int], names: NDArray[np.str_]
+) -> Iterator[Callable[[NDArray[np.float64]], None]]:
+    """Writes an array `scores` of doubles row by row as .npz, .npy or .safetensors; in .npz with `class_names`."""
+    kind = path.suffix.lower()
+    with writing(path) as stream:
+        with _Matrix(stream, kind, "scores", shape, np.dtype(np.float64)) as matrix:
+            yield matrix.write
+        if kind == ".npz":
+            with _Matrix(stream, kind, "class_names", names.shape, names.dtype) as labels:
+                labels.write(names)
+
+
+class _Matrix:
+    """An array whose shape is known and whose rows come one after the other."""
+
+    def __init__(self, stream: IO[bytes], kind: str, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._with, self._stream = ExitStack(), stream
+        self.header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        self.kind, self.name, self.size = kind, name, math.prod(shape) * dtype.itemsize
+
+    def __enter__(self) -> _Matrix:
+        if self.kind == ".npz":
+            archive = self._with.enter_context(zipfile.ZipFile(self._stream, "a", zipfile.ZIP_DEFLATED))
+            self._stream = self._with.enter_context(archive.open(f"{self.name}.npy", "w", force_zip64=True))
+        if self.kind == ".safetensors":
+            entry = {"dtype": "F64", "shape": self.header["shape"], "data_offsets": [0, self.size]}
+            text = json.dumps({self.name: entry}).encode()
+            text += b" " * (-len(text) % 8)
+            self._stream.write(len(text).to_bytes(8, "little") + text)
+        else:
+            npy.write_array_header_1_0(self._stream, self.header)
+        return self
+
+    def write(self, rows: NDArray[Any]) -> None:
+        """Some rows further."""
+        self._stream.write(np.ascontiguousarray(rows).data)
+
+    def __exit__(self, *error: Any) -> None:
+        self._with.__exit__(*error)
+
+
 def encode(path: Path, arrays: Mapping[str, NDArray[Any]], notes: Mapping[str, str] | None = None) -> bytes:
-    """The content of a file of these arrays (or, in tables, columns), in the format of its extension."""
+    """The content of an archive of these arrays, in the format of its extension."""
     writers: dict[str, Callable[[Mapping[str, NDArray[Any]]], bytes]] = {
         ".npz": _npz_bytes,
         ".npy": _npy_bytes,
         ".safetensors": partial(_safetensors_bytes, notes=notes),
-        ".csv": _csv_bytes,
-        ".parquet": _parquet_bytes,
     }
     try:
         return writers[path.suffix.lower()](arrays)
     except ImportError as error:
-        raise _missing_library(path, path.suffix, str(error.name)) from None
+        raise missing_library(path, path.suffix, str(error.name)) from None
 
 
 def _npz_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
@@ -435,20 +244,3 @@ def _safetensors_bytes(arrays: Mapping[str, NDArray[Any]], notes: Mapping[str, s
 
     metadata = dict(notes) if notes else None
     return bytes(save({name: np.ascontiguousarray(values) for name, values in arrays.items()}, metadata))
-
-
-def _csv_bytes(columns: Mapping[str, NDArray[Any]]) -> bytes:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
-    return buffer.getvalue().encode()
-
-
-def _parquet_bytes(columns: Mapping[str, NDArray[Any]]) -> bytes:
-    import pyarrow
-    import pyarrow.parquet
-
-    buffer = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table({name: column.tolist() for name, column in columns.items()}), buffer)
-    return buffer.getvalue()

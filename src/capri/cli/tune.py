@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,20 +10,17 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from capri._checks import InputError
 from capri.cli import display, options
 from capri.cli.classes import class_table
 from capri.cli.display import ClassRow
-from capri.cli.inputs import Samples, further_scores
+from capri.cli.inputs import Samples, Stream, further_scores
 from capri.cli.messages import spoken_warnings
 from capri.cli.progress import progress
+from capri.cli.report import check_page, page_of
 from capri.cli.tables import check_output, check_stdin, write_bytes
 
 if TYPE_CHECKING:
-    from capri.policy import Validation
     from capri.posthoc import LogitAdjuster
-
-SHOWN = 5  # classes to show: the worst before and the worst after
 
 EXAMPLES = """
 **Examples**
@@ -35,28 +33,41 @@ EXAMPLES = """
 
     capri tune val.npz --objective worst --constraint "plain <= baseline + 0.01" -o policy.json
 
+    capri tune scores/ --memory 2GB -o policy.json
+
 **Files.** In .npz and .safetensors, `scores`, `logits` or `proba` (also after `val_`) with `y` or `labels`, and where
 present `class_names`, `train_counts`, and the attributes `norm` and `noise`. In .csv and .parquet, columns
-`score_<class>` (or all but the label) and `label` or `y`. Labels are class names, or positions from 0. Pickles are
-refused.
+`score_<class>` (or all but the label) and `label` or `y`; in .parquet also a column `scores` or `logits` of lists. A
+folder is read as its .parquet files. Labels are class names, or positions from 0. Pickles are refused.
 
 **Exit codes.** 0: done; so too where no adjustment meets the constraints, with a warning on stderr and the one that
 violates them least. 2: the input cannot be used; one line on stderr says why, and no file is written.
 """
 
-Method = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        rich_help_panel=options.TUNING,
-        help="`cap`: offsets are a map of class attributes; `plain`: each class has its own; "
-        "`la`, `cdt`, `vs`: they follow class frequency.",
-    ),
-]
 Output = Annotated[
     Path | None,
     typer.Option(
         "--output", "-o", metavar="FILE", rich_help_panel=options.OUTPUT, help="Where to write the policy (.json)."
+    ),
+]
+Page = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        rich_help_panel=options.OUTPUT,
+        help="Where to write a page of what it changes (.html), with class errors out of fold.",
+    ),
+]
+
+
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        rich_help_panel=options.INPUT,
+        help="What tuning may take, such as `2GB`: where scores do not fit, a sample of them tunes, and every row is "
+        "counted. Without it, all are read into memory.",
     ),
 ]
 
@@ -74,7 +85,8 @@ def tune(
         ),
     ] = "balanced",
     output: Output = None,
-    method: Method = "cap",
+    report: Page = None,
+    method: options.Method = "cap",
     pooling: options.Pooling = "auto",
     borrow: options.Borrow = 20.0,
     unlabelled: options.Unlabelled = None,
@@ -83,6 +95,7 @@ def tune(
     attributes: options.Attributes = "auto",
     class_attributes: options.AttributeFile = None,
     parameters: options.Parameters = "l",
+    memory: Memory = None,
     seed: options.Seed = 0,
     proba: options.Proba = False,
     given: options.Given = options.NOTHING,
@@ -97,101 +110,83 @@ def tune(
     """
     if output is not None:
         check_output(output, [".json"], scores, unlabelled, class_attributes, *given.files)
+    if report is not None:
+        check_page(report, scores, output, unlabelled, class_attributes, *given.files)
     others = {"--labels": given.labels, "--unlabelled": unlabelled, "--class-attributes": class_attributes}
     check_stdin({"SCORES": scores, **others})
-    check_method(method)
-    settings = {
-        "objective": options.read_objective(objective, **given.has),
-        "constraints": options.read_constraints(constraint, **given.has),
-        "pooling": options.read_pooling(pooling),
-        "borrow": options.read_borrow(borrow),
-        "attributes": "auto" if attributes == "auto" else options.read_names(attributes),
-        "method": method,
-        "parameters": parameters,
-        "scores": "proba" if proba else "logits",
-        "absent": given.absent,
-        "random_state": seed,
-    }
+    how: dict[str, Any] = {"pooling": pooling, "borrow": borrow, "attributes": attributes, "parameters": parameters}
+    settings = options.read_settings(given, method=method, constraint=constraint, seed=seed, proba=proba, **how)
+    settings |= {"objective": options.read_objective(objective, **given.has)}
+    if memory is not None:
+        check_memory(memory)
     with spoken_warnings():
-        samples = given.read(scores)
+        samples = given.read(scores) if memory is None else given.stream(scores)
         settings |= given.context(samples.classes) | {"target_shares": given.shares(samples.classes)}
         extra = {} if class_attributes is None else class_table(class_attributes, samples.classes)
         further = None if unlabelled is None else further_scores(given.source(unlabelled, unlabelled_key), samples)
-        adjuster = _fit(samples, settings, {**samples.attributes, **extra}, further)
+        adjuster = _fit(samples, settings, {**samples.attributes, **extra}, further, memory)
     if output is not None:
         write_bytes(output, adjuster.policy_.to_json().encode())
-    (_print_json if as_json else _print)(adjuster, samples, output)
+    if report is not None:
+        found = adjuster.report_.content
+        write_bytes(report, page_of(replace(found, facts={"samples that tuned, from": samples.origin, **found.facts})))
+    (_print_json if as_json else _print)(adjuster, samples, output, report)
 
 
-def check_method(name: str) -> None:
-    """Refuse a method that does not exist before any data are loaded."""
-    from capri.posthoc.methods import METHODS
+def check_memory(memory: str) -> None:
+    """Refuse a budget that is none before any data are loaded."""
+    from capri.posthoc.streaming import as_bytes
 
-    if name not in METHODS:
-        raise InputError(f"--method is {name!r}; it must be one of {', '.join(METHODS)}.")
+    as_bytes(memory)
 
 
 def _fit(
-    samples: Samples,
+    samples: Samples | Stream,
     settings: dict[str, Any],
     attributes: dict[str, NDArray[np.float64]],
     unlabelled: NDArray[Any] | None,
+    memory: str | None,
 ) -> LogitAdjuster:
     from capri.posthoc import LogitAdjuster
     from capri.posthoc.heldout import FOLDS
 
     labels = samples.require_labels()
     adjuster = LogitAdjuster(classes=samples.classes.labels, **settings)
-    with progress(f"tuning {adjuster.objective}", FOLDS) as advance:
-        known = {"class_counts": samples.class_counts, "class_attributes": attributes, "X_unlabelled": unlabelled}
-        return adjuster.fit(samples.scores, labels, **known, on_progress=advance)
+    known = {"class_counts": samples.class_counts, "class_attributes": attributes, "X_unlabelled": unlabelled}
+    if isinstance(samples, Samples):
+        with progress(f"tuning {adjuster.objective}", FOLDS) as advance:
+            return adjuster.fit(samples.scores, labels, **known, on_progress=advance)
+    n = samples.blocks.count()
+    with progress(f"tuning {adjuster.objective}", 3 * n) as advance:  # rows are read, their folds judged, all counted
+        watched = {"on_progress": lambda: advance(n / FOLDS), "on_rows": advance}
+        return adjuster.fit(samples.labelled(), memory=memory, **known, **watched)
 
 
-def _class_rows(adjuster: LogitAdjuster, samples: Samples) -> list[ClassRow]:
+def _class_rows(adjuster: LogitAdjuster, samples: Samples | Stream) -> list[ClassRow]:
     found = adjuster.validation_
     counts = [None] * samples.n_classes if samples.class_counts is None else samples.class_counts.tolist()
     columns = (samples.classes.names, found.samples, counts, found.errors_before, found.errors_after)
     return [ClassRow(*row) for row in zip(*columns, strict=True)]
 
 
-def _print(adjuster: LogitAdjuster, samples: Samples, output: Path | None) -> None:
-    out, found = display.stdout(), adjuster.validation_
-    out.print(samples.describe(), markup=False)
-    out.print(f"tuned for {found.objective} with {adjuster.method}: {adjuster.reason_}\n", markup=False)
-    out.print(display.objectives_table(found.before, found.after, found.objective))
-    out.print(
-        f"Errors in %, on the samples that tuned, where {found.objective} falls by {display.percent(found.in_sample)} "
-        f"points.\n{_expected(found)}{_ladder(adjuster)}\n",
-        markup=False,
-    )
-    rows = display.worst_first(_class_rows(adjuster, samples), SHOWN)
-    out.print(display.classes_table(rows, title="The worst classes, before or after", after=True))
-    display.tell(f"Policy: {output}" if output else "No policy was written; give -o policy.json to keep it.")
+def _print(adjuster: LogitAdjuster, samples: Samples | Stream, output: Path | None, report: Path | None) -> None:
+    from capri.validation import text
+
+    display.tell(samples.describe())
+    display.tell(f"tuned for {adjuster.validation_.objective} with {adjuster.method}: {adjuster.reason_}\n")
+    display.tell(text(adjuster.validation_, display.width()))
+    display.tell(f"\nPolicy: {output}" if output else "\nNo policy was written; give -o policy.json to keep it.")
+    if report:
+        display.tell(f"Report: {report}")
 
 
-def _expected(found: Validation) -> str:
-    """What to expect on other samples."""
-    if found.improvement is None or found.interval is None:
-        return "Judge it on other samples: `capri evaluate --policy`."
-    low, high = map(display.percent, found.interval)
-    return (
-        f"Expect {display.percent(found.improvement)} points on other samples (90 % interval {low} to {high}), judged "
-        "out of fold."
-    )
-
-
-def _ladder(adjuster: LogitAdjuster) -> str:
-    """What simpler ways would gain."""
-    simpler = [f"{rung} {display.percent(gain)}" for rung, gain in adjuster.path_.items() if rung != "tuned"]
-    return f"\nIn the same way, simpler rungs gain: {'; '.join(simpler)}." if simpler else ""
-
-
-def _print_json(adjuster: LogitAdjuster, samples: Samples, output: Path | None) -> None:
+def _print_json(adjuster: LogitAdjuster, samples: Samples | Stream, output: Path | None, report: Path | None) -> None:
     found, policy = adjuster.validation_, adjuster.policy_
     display.print_json(
         {
             "scores": samples.origin,
             "policy": None if output is None else str(output),
+            "report": None if report is None else str(report),
             "objective": found.objective,
             "method": policy.method,
             "constraints": list(policy.constraints),
@@ -203,6 +198,8 @@ def _print_json(adjuster: LogitAdjuster, samples: Samples, output: Path | None) 
             "interval": found.interval,
             "in_sample": found.in_sample,
             "path": adjuster.path_,
+            "ladder": found.ladder,
+            "limits": found.limits,
             "classes": display.class_json(_class_rows(adjuster, samples), after=True),
         }
     )

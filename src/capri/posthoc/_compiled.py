@@ -11,23 +11,63 @@ import hashlib
 import os
 import pickle
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cache
 from queue import SimpleQueue
+from time import perf_counter
 from typing import Any
 
+import numpy as np
 from joblib import cpu_count
 from numba import config, njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache
 from numba.core.serialize import dumps
 from numba.core.sigutils import normalize_signature
+from numba.extending import intrinsic, overload
+from numpy.typing import NDArray
 
+from capri._checks import InputError
+
+_limit: ContextVar[int] = ContextVar("threads", default=2**31)
 Array = Any  # Numba compiles for float32 and float64 scores alike
 
-PARALLEL_FROM = 1_000_000  # scores; below, a second thread brings little, and much waiting on a busy machine
+PARALLEL_FROM = 4_000_000  # scores, a few milliseconds; below, a second thread brings less than waiting for it may cost
+WAITING, REST = (
+    0.1,
+    50.0,
+)  # share of the time that may be waited for threads; so many times what was lost, they are left
 BLOCKS = 4  # per thread, so that one on a busy core does not keep the others waiting
+MOST_SUMS, LEAST_SUMMED = 64, 2**17  # blocks that are summed by themselves, at most; scores of each, at least
+
+
+# -- what the compiler needs to be told ------------------------------------------------------------------------------
+
+
+def larger(a: Any, b: Any) -> Any:
+    """The larger of two numbers, neither of them NaN.
+
+    Compiled, this tells LLVM that there are no NaNs in the choice, too, and not only in the comparison, as `fastmath`
+    does: otherwise a loop that finds a maximum is not vectorised, and takes five times as long.
+    """
+    return a if a > b else b
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _chosen(context: Any, a: Any, b: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        flags = ("nnan", "nsz")
+        first = builder.fcmp_ordered(">", *arguments, flags=flags)
+        return builder.select(first, *arguments, flags=flags)
+
+    return (a(a, b), build) if a == b else None
+
+
+@overload(larger, strict=False)  # type: ignore[untyped-decorator]
+def _larger(a: Any, b: Any) -> Any:
+    return lambda a, b: _chosen(a, b)
 
 
 # -- threads ---------------------------------------------------------------------------------------------------------
@@ -39,27 +79,119 @@ def by_rows(kernel: Callable[..., None], rows: Sequence[Array], *rest: Array) ->
     rows: arrays with a row per sample, the scores first; the kernel's first arguments. rest: its other ones. What it
     does to a row must depend on no other row.
     """
-    n, n_threads = len(rows[0]), 1 if rows[0].size < PARALLEL_FROM else threads()
-    if n_threads == 1:
-        kernel(*rows, *rest)
+    n, n_threads = len(rows[0]), _threads_for(rows[0])
+    at_once = n if all(isinstance(array, np.ndarray) for array in rows) else _rows_of(rows[0])
+    size = min(at_once, -(-n // (BLOCKS * n_threads)) if n_threads > 1 else n)
+
+    def work(block: slice) -> None:
+        kernel(*(array[block] for array in rows), *rest)
+
+    _in_turn(work, _slices(n, size), n_threads)
+
+
+def summed(
+    kernel: Callable[..., None], rows: Sequence[Array], width: int, *rest: Array, of: Array | None = None
+) -> NDArray[np.float64]:
+    """(width,) sums over all samples, which a kernel adds to the argument between rows and rest.
+
+    of: the scores, where they are not the first of rows. Blocks of samples depend on the size of the problem alone, and
+    so do the bits of the sums.
+    """
+    n, scores = len(rows[0]), rows[0] if of is None else of
+    blocks = _slices(n, max(-(-n // MOST_SUMS), _rows_of(scores)))
+    sums = np.zeros((len(blocks), width))
+
+    def work(block: slice) -> None:
+        kernel(*(array[block] for array in rows), sums[block.start // blocks[0].stop], *rest)
+
+    _in_turn(work, blocks, _threads_for(scores))
+    return np.asarray(sums.sum(axis=0))
+
+
+def blocks_of(matrix: Array) -> list[slice]:
+    """Blocks of rows of a matrix that is better not there as a whole."""
+    return _slices(len(matrix), _rows_of(matrix))
+
+
+def _rows_of(matrix: Array) -> int:
+    """How many rows have the entries of a block."""
+    return max(1, len(matrix) * LEAST_SUMMED // max(1, matrix.size))
+
+
+def _slices(n: int, size: int) -> list[slice]:
+    """Samples in blocks of so many."""
+    return [slice(first, min(first + size, n)) for first in range(0, n, max(1, size))]
+
+
+def _in_turn(work: Callable[[slice], None], blocks: list[slice], n_threads: int) -> None:
+    """Do the work block by block; whoever of the threads is free takes the next."""
+    if n_threads == 1 or len(blocks) == 1:
+        for block in blocks:
+            work(block)
         return
-    size = -(-n // (BLOCKS * n_threads))
-    blocks: SimpleQueue[int | None] = SimpleQueue()
-    for first in [*range(0, n, size), *[None] * n_threads]:
-        blocks.put(first)
+    left: SimpleQueue[slice | None] = SimpleQueue()
+    for item in [*blocks, *[None] * n_threads]:
+        left.put(item)
 
-    def work() -> None:
-        while (first := blocks.get()) is not None:
-            kernel(*(array[first : first + size] for array in rows), *rest)
+    def help_out() -> None:
+        while (block := left.get()) is not None:
+            work(block)
 
-    helping = []
+    helping, start = [], perf_counter()
     with suppress(RuntimeError):  # no thread can be started: the system allows no more, or Python is about to end
         for _ in range(n_threads - 1):
-            helping.append(_helpers(os.getpid(), n_threads - 1).submit(work))
-    work()  # all of it, where others are too busy to help
+            helping.append(_helpers(os.getpid(), n_threads - 1).submit(help_out))
+    help_out()  # all of it, where others are too busy to help
+    done = perf_counter()
     for helper in helping:
         if not helper.cancel():
             helper.result()
+    _weigh(perf_counter() - done, perf_counter() - start)
+
+
+class _Alone:
+    """Until when threads are left alone, since they have cost more than they brought."""
+
+    until = 0.0
+
+
+def _weigh(waited: float, took: float) -> None:
+    """A thread that is not scheduled may hold a block. Having waited for it too long, work alone for a while."""
+    if waited > WAITING * took:
+        _Alone.until = perf_counter() + REST * waited
+
+
+def _threads_for(scores: Array) -> int:
+    """One for a few scores, and while others keep the machine busy."""
+    return 1 if scores.size < PARALLEL_FROM or perf_counter() < _Alone.until else threads()
+
+
+@contextmanager
+def limit_threads(n: int) -> Iterator[None]:
+    """Within this context passes over the scores run in so many threads at most.
+
+    Parameters
+    ----------
+    n : int
+        1 or more. It holds for the thread that enters; ``NUMBA_NUM_THREADS`` limits all of them.
+
+    Returns
+    -------
+    context manager
+
+    Examples
+    --------
+    >>> with limit_threads(1):
+    ...     threads()
+    1
+    """
+    if n < 1:
+        raise InputError(f"n is {n!r}; it must be 1 or more threads.")
+    token = _limit.set(min(n, _limit.get()))
+    try:
+        yield
+    finally:
+        _limit.reset(token)
 
 
 @cache
@@ -69,8 +201,8 @@ def _helpers(process: int, n_threads: int) -> ThreadPoolExecutor:
 
 
 def threads() -> int:
-    """As many as NUMBA_NUM_THREADS says and as this process may use."""
-    return max(1, min(config.NUMBA_NUM_THREADS, cpu_count()))
+    """As many as NUMBA_NUM_THREADS and `limit_threads` say and as this process may use."""
+    return max(1, min(config.NUMBA_NUM_THREADS, cpu_count(), _limit.get()))
 
 
 # -- what is kept on disk --------------------------------------------------------------------------------------------

@@ -11,11 +11,17 @@ from math import factorial
 import numpy as np
 
 from capri.forms import ROUNDING
-from capri.posthoc._compiled import Array, compiled
+from capri.posthoc._compiled import Array, compiled, larger
 
 # NaNs never reach a comparison that decides (0/0 is masked by d > 0 and d < 0), so the compiler may vectorise extrema.
 _VECTOR_MATH = {"nnan", "nsz"}
 
+BLOCK = 64  # classes whose best is found before anybody asks which of them it is
+NONE = float(
+    -np.finfo(np.float64).max
+)  # stands for −∞ in what is compared, for infinite constants hinder the vectoriser
+FEW = 32  # classes whose envelope is found without looking for contenders
+SAME = 1e-14  # share of two numbers by which their difference may be rounding
 CANCELLED = 1e-6  # a variance this small is summed anew: as a difference of sums it would be rounding
 
 
@@ -34,28 +40,24 @@ def right_intervals(
         own = np.float64(scores[i, label])
         z_own = m[label] * own - l[label]
         slope_own = h[label] * own - g[label]
-        lower, upper, rival, level = -np.inf, np.inf, -np.inf, 0
+        lower, rest, rival, level = NONE, NONE, NONE, 0
         for k in range(n_classes):
             o = np.float64(scores[i, k])
             gap = (m[k] * o - l[k]) - z_own
             d = slope_own - (h[k] * o - g[k])
             t = gap / d
-            above = t if d > 0 else -np.inf
-            below = t if d < 0 else np.inf
-            always = gap if d == 0 else -np.inf
-            lower = above if above > lower else lower
-            upper = below if below < upper else upper
-            rival = always if always > rival else rival
+            lower = larger(t if d > 0 else NONE, lower)
+            rest = larger(-t if d < 0 else NONE, rest)
+            rival = larger(gap if d == 0 else NONE, rival)
             level += 1 if d == 0 and gap == 0 else 0  # the label itself is one of these
+        low[i], high[i] = lower if lower > NONE else -np.inf, -rest if rest > NONE else np.inf
         if level > 1:  # a class with the same slope and score wins if its index is lower
             for k in range(label):
                 o = np.float64(scores[i, k])
                 if h[k] * o - g[k] == slope_own and m[k] * o - l[k] == z_own:
                     rival = 1.0
-        if rival > 0 or lower >= upper:
-            lower, upper = np.inf, -np.inf
-        low[i] = lower
-        high[i] = upper
+        if rival > 0 or low[i] >= high[i]:
+            low[i], high[i] = np.inf, -np.inf
 
 
 @compiled()
@@ -167,28 +169,25 @@ def _move(
 
 
 @compiled()
-def _envelope(scores: Array, i: int, order: Array, m: Array, l: Array, g: Array, top: Array, since: Array) -> int:
-    """Classes on the upper envelope of sample i's lines m_k o_k − l_k − t g_k, from t = −∞ to ∞; returns how many.
+def _envelope(z: Array, g: Array, order: Array, count: int, top: Array, since: Array) -> int:
+    """The upper envelope of `count` lines z_j − t g_j from t = −∞ to ∞; returns how many of them are on it.
 
-    order: classes by slope −g, lowest first, each slope's classes by index. top: the classes; since[j]: where class
+    Lines come by slope −g, lowest first, each slope's classes (order) by index. top: the classes; since[j]: where class
     top[j] takes over. Of equal slopes only the best score counts, and of equal scores the lower index, as argmax does.
     """
-    size = 0
-    for position in range(len(order)):
-        k = order[position]
-        z = m[k] * np.float64(scores[i, k]) - l[k]
+    size, on_top = 0, np.empty(count, np.int64)
+    for line in range(count):
         dominated = False
         while size > 0:
-            last = top[size - 1]
-            z_last = m[last] * np.float64(scores[i, last]) - l[last]
-            d = g[last] - g[k]  # slope of k minus slope of last, never negative in this order
+            last = on_top[size - 1]
+            d = g[last] - g[line]  # slope of this line minus that of the last, never negative in this order
             if d == 0.0:
-                if z_last >= z:
+                if z[last] >= z[line]:
                     dominated = True
                     break
                 size -= 1
                 continue
-            cross = (z_last - z) / d
+            cross = (z[last] - z[line]) / d
             if size > 1 and cross <= since[size - 1]:
                 size -= 1
                 continue
@@ -197,7 +196,73 @@ def _envelope(scores: Array, i: int, order: Array, m: Array, l: Array, g: Array,
         if not dominated:
             if size == 0:
                 since[0] = -np.inf
-            top[size] = k
+            on_top[size], top[size] = line, order[line]
+            size += 1
+    return size
+
+
+@compiled(fastmath=_VECTOR_MATH, error_model="numpy")
+def _highest(z: Array, g: Array, t: float) -> float:
+    """max_j z_j − t g_j."""
+    best = NONE
+    for j in range(len(z)):
+        best = larger(z[j] - t * g[j], best)
+    return best
+
+
+@compiled()
+def _contenders(z: Array, g: Array, kept: Array, ends: Array) -> int:
+    """Of lines z_j − t g_j in the order of their slopes, those that may be on the upper envelope; returns how many.
+
+    Between two that are on it none is that lies below their crossing; else the highest there is on it, too, and parts
+    the others in two. What is told by less than rounding is kept. kept: which they are, in order; ends (·, 2): room for
+    the pairs that are still to be looked between.
+    """
+    last, left, right = len(z) - 1, 0, len(z) - 1
+    for j in range(len(z)):  # the best of the lowest slope, and of the highest
+        if g[j] != g[0]:
+            break
+        left = j if z[j] > z[left] else left
+    for j in range(last, -1, -1):
+        if g[j] != g[last]:
+            break
+        right = j if z[j] >= z[right] else right
+    size, depth = 0, 0
+    for j in range(left + 1):
+        if z[j] == z[left] and g[j] == g[0]:
+            kept[size] = j
+            size += 1
+    if g[0] == g[last]:
+        return size
+    ends[0, 0], ends[0, 1] = left, right
+    while depth >= 0:
+        a, b = ends[depth]
+        depth -= 1
+        t = (z[a] - z[b]) / (g[a] - g[b])
+        level = z[a] - t * g[a]
+        guard = SAME * (abs(z[a]) + abs(z[b]) + abs(t) * (abs(g[a]) + abs(g[b])))
+        highest, place = NONE, a + 1
+        for j in range(a + 1, b, BLOCK):
+            there = _highest(z[j : min(j + BLOCK, b)], g[j : min(j + BLOCK, b)], t)
+            if there > highest:
+                highest, place = there, j
+        if highest > level + guard:
+            while z[place] - t * g[place] != highest:
+                place += 1
+            ends[depth + 1, 0], ends[depth + 1, 1] = place, b
+            ends[depth + 2, 0], ends[depth + 2, 1] = a, place
+            depth += 2
+            continue
+        if highest >= level - guard:
+            for j in range(a + 1, b):
+                if z[j] - t * g[j] >= level - guard:
+                    kept[size] = j
+                    size += 1
+        kept[size] = b
+        size += 1
+    for j in range(right + 1, len(z)):
+        if z[j] == z[right]:
+            kept[size] = j
             size += 1
     return size
 
@@ -210,13 +275,84 @@ def envelope_events(
 
     Row i of times and after (the class from then on) holds sample i's first changes, as many as there are columns.
     """
+    n_classes = len(order)
+    top, since = np.empty(n_classes, np.int64), np.empty(n_classes)
+    z, kept, ends = np.empty(n_classes), np.arange(n_classes), np.empty((n_classes + 2, 2), np.int64)
+    slopes, scale, shift = g[order], m[order], l[order]
     for i in range(scores.shape[0]):
-        top, since = np.empty(len(order), np.int64), np.empty(len(order))
-        size = _envelope(scores, i, order, m, l, g, top, since)
+        for j in range(n_classes):
+            z[j] = scale[j] * np.float64(scores[i, order[j]]) - shift[j]
+        if n_classes > FEW:
+            few = kept[: _contenders(z, slopes, kept, ends)]
+            size = _envelope(z[few], slopes[few], order[few], len(few), top, since)
+        else:
+            size = _envelope(z, slopes, order, n_classes, top, since)
         sizes[i], first[i] = size, top[0]
         for j in range(1, min(size, times.shape[1] + 1)):
             times[i, j - 1] = since[j]
             after[i, j - 1] = top[j]
+
+
+@compiled()
+def envelope_of_entries(
+    starts: Array,
+    classes: Array,
+    scores: Array,
+    first: Array,
+    times: Array,
+    after: Array,
+    m: Array,
+    l: Array,
+    g: Array,
+    low: float,
+    high: float,
+) -> None:  # pragma: no cover
+    """`envelope_events` between low and high, of samples of which some entries are left.
+
+    times and after have room for as many changes as entries; where there are fewer, times are NaN. Few classes take
+    over in a short part of a line, so each is looked for by itself: the first that crosses the one before.
+    """
+    z = np.empty(len(classes))
+    for i in range(len(first)):
+        begin, end = starts[i], starts[i + 1]
+        best, on_top = -np.inf, begin
+        for entry in range(begin, end):
+            k = classes[entry]
+            z[entry] = m[k] * np.float64(scores[entry]) - l[k]
+            level = z[entry] - low * g[k]
+            if level > best:
+                best, on_top = level, entry
+        first[i], place, since = classes[on_top], begin, low
+        while True:
+            slope, level, cross, steepest, above = g[classes[on_top]], z[on_top], high, 0.0, on_top
+            for entry in range(begin, end):
+                d = slope - g[classes[entry]]
+                if d > 0 and level - z[entry] <= cross * d:
+                    t = (level - z[entry]) / d
+                    if t < cross or (t == cross and d > steepest):
+                        cross, steepest, above = t, d, entry
+            if cross >= high or above == on_top:
+                break
+            on_top = above
+            if cross <= low:
+                first[i] = classes[on_top]
+            else:
+                since = max(since, cross)
+                times[place], after[place] = since, classes[on_top]
+                place += 1
+        times[place:end] = np.nan
+
+
+@compiled()
+def lost_beyond(
+    starts: Array, ends: Array, decisions: Array, lost: Array, classes: Array, masses: Array, slopes: Array
+) -> None:  # pragma: no cover
+    """lost (K,): mass of entries that are neither the decision of their sample nor steeper."""
+    for i in range(len(starts)):
+        for entry in range(starts[i], ends[i]):
+            k = classes[entry]
+            if k != decisions[i] and slopes[k] <= slopes[decisions[i]]:
+                lost[k] += masses[entry]
 
 
 @compiled()
@@ -303,17 +439,89 @@ def sweep_moments(
 
 
 @compiled()
+def _best(scores: Array, m: Array, l: Array) -> float:
+    """max_k m_k o_k − l_k of some classes of a sample."""
+    best = -np.inf
+    for k in range(len(scores)):
+        best = larger(m[k] * np.float64(scores[k]) - l[k], best)
+    return best
+
+
+@compiled()
 def predict(scores: Array, predictions: Array, m: Array, l: Array) -> None:
-    """argmax_k m_k o_ik − l_k of each sample; the lower index wins a tie."""
+    """argmax_k m_k o_ik − l_k of each sample; the lower index wins a tie.
+
+    First among which classes it is, then which of them.
+    """
     for i in range(scores.shape[0]):
-        best, choice = -np.inf, 0
+        best, place = -np.inf, 0
+        for k in range(0, scores.shape[1], BLOCK):
+            z = _best(scores[i, k : k + BLOCK], m[k : k + BLOCK], l[k : k + BLOCK])
+            if z > best:
+                best, place = z, k
+        while m[place] * np.float64(scores[i, place]) - l[place] != best:
+            place += 1
+        predictions[i] = place
+
+
+@compiled(fastmath=_VECTOR_MATH, error_model="numpy")
+def count_near(
+    scores: Array, counts: Array, levels: Array, m: Array, l: Array, width: float, slack: float
+) -> None:  # pragma: no cover
+    """How many classes are so near to the best of their sample, by m_k o_ik − l_k, and the level that this means."""
+    for i in range(scores.shape[0]):
+        best, size, count = _best(scores[i], m, l), 0.0, 0
         for k in range(scores.shape[1]):
-            z = m[k] * np.float64(scores[i, k]) - l[k]
+            size = larger(abs(m[k] * np.float64(scores[i, k])) + abs(l[k]), size)
+        level = best - width - slack * (size + width)
+        for k in range(scores.shape[1]):
+            count += 1 if m[k] * np.float64(scores[i, k]) - l[k] >= level else 0
+        counts[i], levels[i] = count, level
+
+
+@compiled(fastmath=_VECTOR_MATH, error_model="numpy")
+def _mark(marks: Array, scores: Array, m: Array, l: Array, level: float) -> None:
+    """marks (K,): which classes reach the level."""
+    for k in range(len(scores)):
+        marks[k] = m[k] * np.float64(scores[k]) - l[k] >= level
+
+
+@compiled()
+def keep_near(
+    scores: Array, starts: Array, levels: Array, classes: Array, kept: Array, m: Array, l: Array
+) -> None:  # pragma: no cover
+    """Classes and scores of those that reach the level of their sample, from its start on."""
+    n_words = -(-scores.shape[1] // 8)
+    marks = np.zeros(8 * n_words, np.uint8)
+    words = marks.view(np.uint64)  # of eight classes, nearly all of which are 0
+    for i in range(scores.shape[0]):
+        place = starts[i]
+        _mark(marks, scores[i], m, l, levels[i])
+        for word in range(n_words):
+            if words[word] != 0:
+                for k in range(8 * word, min(8 * word + 8, scores.shape[1])):
+                    if marks[k]:
+                        classes[place], kept[place] = k, scores[i, k]
+                        place += 1
+
+
+@compiled()
+def predict_entries(
+    starts: Array, classes: Array, scores: Array, predictions: Array, m: Array, l: Array
+) -> None:  # pragma: no cover
+    """argmax_k m_k o_ik − l_k over the entries of each sample; the lower index wins a tie."""
+    for i in range(len(predictions)):
+        best, choice = -np.inf, 0
+        for entry in range(starts[i], starts[i + 1]):
+            k = classes[entry]
+            z = m[k] * np.float64(scores[entry]) - l[k]
             if z > best:
                 best, choice = z, k
         predictions[i] = choice
 
 
+PRECISE = 64  # samples
+TINY = np.finfo(np.float32).tiny  # probability
 SQUARINGS = 6
 TAYLOR = np.array([1 / factorial(n) for n in range(7)])
 
@@ -322,34 +530,133 @@ _SUMS = _VECTOR_MATH | {"reassoc", "contract"}
 
 
 @compiled(fastmath=_SUMS, error_model="numpy")
-def soft_decisions(scores: Array, scale: Array, shift: Array, p: Array) -> None:  # pragma: no cover
-    """p (N, K) = softmax(2^SQUARINGS·(scale∘scores − shift)).
+def _exponentials(scores: Array, scale: Array, shift: Array, series: Array, e: Array) -> tuple[float, float]:
+    """e (K,) = exp(z − max z) of one sample, z = 2^SQUARINGS·(scale∘scores − shift).
+
+    Returns max z / 2^SQUARINGS, and the sum of e.
 
     The exponential is (e^h)^64, h ≥ −1/2, with e^h by its Taylor series: off by less than 1e-11 (in single precision,
     1e-6), and unlike `exp` made of nothing but vector instructions.
     """
+    top, total, least = -scores.dtype.type(np.inf), scores.dtype.type(0), scores.dtype.type(-0.5)
+    for k in range(len(e)):
+        z = scores[k] * scale[k] - shift[k]
+        e[k] = z
+        top = larger(z, top)
+    for k in range(len(e)):
+        h = larger(e[k] - top, least)
+        power = series[6]
+        for n in range(5, -1, -1):
+            power = power * h + series[n]
+        for _ in range(SQUARINGS):
+            power *= power
+        e[k] = power
+        total += power
+    return top, total
+
+
+@compiled(fastmath=_SUMS, error_model="numpy")
+def soft_decisions(scores: Array, p: Array, scale: Array, shift: Array) -> None:  # pragma: no cover
+    """p (N, K) = softmax(2^SQUARINGS·(scale∘scores − shift))."""
+    series = TAYLOR.astype(scores.dtype)
+    for i in range(scores.shape[0]):
+        _, total = _exponentials(scores[i], scale, shift, series, p[i])
+        share = scores.dtype.type(1) / total
+        for k in range(scores.shape[1]):
+            p[i, k] *= share
+
+
+@compiled(fastmath=_SUMS, error_model="numpy")
+def _add(sums: Array, factor: float, e: Array) -> None:  # pragma: no cover
+    """sums += factor·e."""
+    for k in range(len(e)):
+        sums[k] += factor * e[k]
+
+
+@compiled(fastmath=_SUMS, error_model="numpy")
+def _dot(first: Array, second: Array) -> float:  # pragma: no cover
+    """first · second."""
+    total = first.dtype.type(0)
+    for k in range(len(first)):
+        total += first[k] * second[k]
+    return total
+
+
+@compiled(fastmath=_SUMS, error_model="numpy")
+def opinions(
+    numbers: Array,
+    y: Array,
+    weight: Array,
+    own: Array,
+    sums: Array,
+    scores: Array,
+    scale: Array,
+    shift: Array,
+    noise: float,
+    chance: Array,
+) -> None:  # pragma: no cover
+    """What the likelihood of labels needs of the posterior q = softmax(2^SQUARINGS·(scale∘scores − shift)).
+
+    numbers (N,): which rows of the scores are the samples. own (N,): q_iy. sums (K + 1,): Σ_i u_i q_ik for each class,
+    and Σ_i u_i Σ_k q_ik o_ik, where u_i is the share of the sample's weight for which the scores speak, not the noise:
+    w_i (1 − ε) q_iy / ((1 − ε) q_iy + ε chance_y).
+    """
     n_classes = scores.shape[1]
     series = TAYLOR.astype(scores.dtype)
-    zero, least = scores.dtype.type(0), scores.dtype.type(-0.5)
+    e, some = np.empty(n_classes, scores.dtype), np.zeros(n_classes, scores.dtype)
+    for i in range(len(numbers)):
+        sample = scores[numbers[i]]
+        _, total = _exponentials(sample, scale, shift, series, e)
+        own[i] = np.float64(e[y[i]]) / total
+        mixed = max((1 - noise) * own[i] + noise * chance[y[i]], TINY)
+        trusted = weight[i] * (1 - noise) * own[i] / mixed
+        _add(some, scores.dtype.type(trusted / total), e)
+        sums[n_classes] += trusted * (_dot(e, sample) / total)
+        if i % PRECISE == PRECISE - 1 or i == len(numbers) - 1:  # few enough to be added in single precision
+            for k in range(n_classes):
+                sums[k] += some[k]
+                some[k] = 0
+
+
+@compiled(fastmath=_SUMS, error_model="numpy")
+def variances(scores: Array, weight: Array, sums: Array, scale: Array, shift: Array) -> None:  # pragma: no cover
+    """sums (K,): Σ_i w_i q_ik (1 − q_ik) with q = softmax(2^SQUARINGS·(scale∘scores − shift))."""
+    n_classes, one = scores.shape[1], scores.dtype.type(1)
+    series, e = TAYLOR.astype(scores.dtype), np.empty(scores.shape[1], scores.dtype)
     for i in range(scores.shape[0]):
-        top, total = -scores.dtype.type(np.inf), zero
+        _, total = _exponentials(scores[i], scale, shift, series, e)
+        share = one / total
+        w = scores.dtype.type(weight[i])
         for k in range(n_classes):
-            z = scores[i, k] * scale[k] - shift[k]
-            p[i, k] = z
-            top = z if z > top else top
-        for k in range(n_classes):
-            h = p[i, k] - top
-            h = h if h > least else least
-            e = series[6]
-            for n in range(5, -1, -1):
-                e = e * h + series[n]
-            for _ in range(SQUARINGS):
-                e *= e
-            p[i, k] = e
-            total += e
-        share = scores.dtype.type(1) / total
-        for k in range(n_classes):
-            p[i, k] *= share
+            q = share * e[k]
+            sums[k] += w * (q * (one - q))
+
+
+@compiled(fastmath=_SUMS, error_model="numpy")
+def soft_sums(
+    scores: Array, weight: Array, levels: Array, sums: Array, scale: Array, shift: Array
+) -> None:  # pragma: no cover
+    """sums (K,): Σ_i w_i q_ik with q = softmax(z), z = 2^SQUARINGS·(scale∘scores − shift); levels (N,): log Σ_k e^z."""
+    n_classes = scores.shape[1]
+    series = TAYLOR.astype(scores.dtype)
+    e, some = np.empty(n_classes, scores.dtype), np.zeros(n_classes, scores.dtype)
+    for i in range(scores.shape[0]):
+        top, total = _exponentials(scores[i], scale, shift, series, e)
+        levels[i] = 2.0**SQUARINGS * top + np.log(np.float64(total))
+        _add(some, scores.dtype.type(weight[i] / total), e)
+        if i % PRECISE == PRECISE - 1 or i == scores.shape[0] - 1:
+            for k in range(n_classes):
+                sums[k] += some[k]
+                some[k] = 0
+
+
+@compiled(fastmath=_SUMS, error_model="numpy")
+def soft_means(scores: Array, means: Array, scale: Array, shift: Array, values: Array) -> None:  # pragma: no cover
+    """means (N,): Σ_k q_ik values_k with q = softmax(2^SQUARINGS·(scale∘scores − shift))."""
+    series, e, light = TAYLOR.astype(scores.dtype), np.empty(len(values), scores.dtype), values.astype(scores.dtype)
+    for i in range(scores.shape[0]):
+        _, total = _exponentials(scores[i], scale, shift, series, e)
+        means[i] = _dot(e, light) / np.float64(total)
 
 
 @compiled(fastmath=_SUMS, error_model="numpy")
@@ -387,3 +694,72 @@ def soft_slopes(
         else:
             for k in range(p.shape[1]):
                 slopes[k] += p[i, k] * (v[k] - mean) * by[i, k]
+
+
+@compiled(fastmath=_SUMS, error_model="numpy")
+def margins_of_entries(
+    starts: Array,
+    ends: Array,
+    weight: Array,
+    sums: Array,
+    classes: Array,
+    scores: Array,
+    masses: Array,
+    p: Array,
+    scale: float,
+    shift: Array,
+    with_columns: bool,
+) -> None:  # pragma: no cover
+    """`soft_decisions` and `soft_margins` of samples of which some entries are left.
+
+    sums (2K,): hits, then columns if these are asked for.
+    """
+    n_classes, series = len(shift), TAYLOR.astype(scores.dtype)
+    least, one = scores.dtype.type(-0.5), scores.dtype.type(1)
+    for i in range(len(starts)):
+        top, total = -scores.dtype.type(np.inf), scores.dtype.type(0)
+        for entry in range(starts[i], ends[i]):
+            z = scores[entry] * scale - shift[classes[entry]]
+            p[entry] = z
+            top = larger(z, top)
+        for entry in range(starts[i], ends[i]):
+            h = larger(p[entry] - top, least)
+            power = series[6]
+            for n in range(5, -1, -1):
+                power = power * h + series[n]
+            for _ in range(SQUARINGS):
+                power *= power
+            p[entry] = power
+            total += power
+        share, w = one / total, weight[i]
+        for entry in range(starts[i], ends[i]):
+            k = classes[entry]
+            p[entry] *= share
+            sums[k] += masses[entry] * p[entry]
+            if with_columns:
+                sums[n_classes + k] += w * p[entry]
+
+
+@compiled(fastmath=_SUMS, error_model="numpy")
+def slopes_of_entries(
+    starts: Array,
+    ends: Array,
+    weight: Array,
+    slopes: Array,
+    classes: Array,
+    masses: Array,
+    p: Array,
+    by_hits: Array,
+    by_columns: Array,
+) -> None:  # pragma: no cover
+    """`soft_slopes` in the offsets, of samples of which some entries are left."""
+    for i in range(len(starts)):
+        w, mean = weight[i], 0.0
+        if w == 0.0:
+            continue
+        for entry in range(starts[i], ends[i]):
+            k = classes[entry]
+            mean += p[entry] * (masses[entry] * by_hits[k] + w * by_columns[k])
+        for entry in range(starts[i], ends[i]):
+            k = classes[entry]
+            slopes[k] += p[entry] * (masses[entry] * by_hits[k] + w * by_columns[k] - mean)

@@ -4,40 +4,55 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin, _fit_context
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin, _fit_context, clone
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from capri._checks import InputError, InputWarning, Ints, as_array, check_counts, check_scores
+from capri._checks import InputError, InputWarning, Ints, as_array, check_counts, check_scores, short
 from capri._provenance import data_digest
 from capri.attributes import UNKNOWN_FREQUENCIES, Attributes, counts_in, frequency
+from capri.blocks.opening import as_source
+from capri.blocks.source import Source
 from capri.classes import Classes, all_columns, as_labels, column_names
 from capri.constraints import ConstraintLike, as_constraint
 from capri.dictionary import BASIS, BasisFunction, Scaling
 from capri.errors import Absent, softmax
 from capri.evidence import Evidence, gather, own_columns
-from capri.forms import ClassContext, Evaluator, Form
+from capri.forms import ClassContext, Evaluator, Form, exact_importance
 from capri.objectives import Objective, ObjectiveLike, as_objective
-from capri.policy import FLOOR, Policy, ScoreKind, Validation, to_logits
+from capri.page import Report
+from capri.policy import FLOOR, Policy, ScoreKind, to_logits
+from capri.posthoc.account import account, check_unseen, pose, shares_asked
 from capri.posthoc.adjustment import Adjustment
-from capri.posthoc.calibration import exact_importance
-from capri.posthoc.heldout import TUNED, UNADJUSTED, Gain, gained, judge
+from capri.posthoc.heldout import TUNED, UNADJUSTED, Gain, Judged, gained, judge, ladder
 from capri.posthoc.methods import METHODS, Parameters, Pooling, Task, tune
 from capri.posthoc.problem import Problem
 from capri.posthoc.search import Found
+from capri.posthoc.streaming import prepare, verify
+from capri.posthoc.tradeoff import Frontier
 from capri.posthoc.trust import validate, warn_if_degenerate, warn_if_thin
+from capri.posthoc.views import by_judged, by_policy
 from capri.shares import TargetShares, target_shares
+from capri.validation import Validation
 
 #: The spread alone is best when all classes are equally bad: it is tuned under this constraint unless told otherwise.
 SPREAD_GUARD = "balanced <= baseline"
-BRIEF = 20  # how many times fewer draws tell a mean than an interval
+BRIEF = 4  # how many times fewer draws each simpler rung gets, where drawing a confusion matrix costs time
 BORROW = 20.0  # labels that the model's own opinion is worth; reproduction/benchmarks/outofsample.py compares
+
+
+class _Seen(NamedTuple):
+    """What a report tells of: the samples that tuned, and their decisions out of fold."""
+
+    problem: Problem
+    judged: Judged | None
 
 
 class FrequencyWarning(InputWarning):
@@ -45,6 +60,10 @@ class FrequencyWarning(InputWarning):
 
 
 def _silent() -> None:
+    pass
+
+
+def _unheard(rows: int) -> None:
     pass
 
 
@@ -112,7 +131,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         How the search ended.
     path_ : dict
         What to expect of each rung of the ladder on other samples: improvements out of fold by "τ = 1", "calibrated",
-        "LA, tuned" and "tuned". Empty with ``bootstrap=0``.
+        "LA, tuned" and "tuned"; `validation_.ladder` adds their intervals. Empty with ``bootstrap=0``.
 
     References
     ----------
@@ -149,7 +168,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         "bootstrap": [Interval(Integral, 0, None, closed="left")],
         "random_state": [Interval(Integral, 0, None, closed="left")],
     }
-    __metadata_request__fit: ClassVar[dict[str, Any]] = {"on_progress": UNUSED}
+    __metadata_request__fit: ClassVar[dict[str, Any]] = dict.fromkeys(("memory", "on_progress", "on_rows"), UNUSED)
 
     def __init__(
         self,
@@ -195,24 +214,28 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
         self,
-        X: ArrayLike,
-        y: ArrayLike,
+        X: ArrayLike | Source,
+        y: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         *,
         class_counts: ArrayLike | Mapping[Any, float] | None = None,
         class_attributes: Mapping[str, Any] | Attributes | None = None,
         X_unlabelled: ArrayLike | None = None,
+        memory: str | float | None = None,
         on_progress: Callable[[], None] = _silent,
+        on_rows: Callable[[int], None] = _unheard,
     ) -> Self:
         """Tune on validation scores.
 
         Parameters
         ----------
-        X : array-like or DataFrame of shape (n_samples, K)
-            Scores, one column per class. Columns that are named after the classes may stand in any order.
+        X : array-like or DataFrame of shape (n_samples, K), or Source
+            Scores, one column per class. Columns that are named after the classes may stand in any order. Or a source
+            of row blocks (`capri.blocks.as_source`), which has the labels as well and need not fit into memory.
         y : array-like of shape (n_samples,)
-            Labels.
+            Labels; not beside a source.
         sample_weight : array-like of shape (n_samples,), optional
+            Not beside a source, where each row counts once.
         class_counts : per class, optional
             Training samples: a list in the order of the columns, or a mapping or pandas Series by label.
         class_attributes : mapping, DataFrame or Attributes, optional
@@ -222,42 +245,35 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             Scores of further samples whose labels nobody knows, such as those that are to be decided. They steady the
             model's own opinion of its errors, which counts where labels are few. Where it does not count they do
             nothing: with ``borrow=0``, and where multipliers are tuned.
+        memory : str or number, optional
+            What tuning may take, such as "2GB", where X is a source. If all rows do not fit, a sample of them tunes,
+            equally many of each class, and the figures in `validation_` are counted on every row; the sample's size and
+            what it leaves open are in ``policy_.data["sample"]``. By default all rows are read into memory.
         on_progress : callable
             Called after each fold that is judged.
+        on_rows : callable
+            Called with the number of rows after each block of a source that is read.
 
         Returns
         -------
         LogitAdjuster
             Itself.
         """
-        if self.scores == "proba" and (self.parameters != "l" or self.method in ("cdt", "vs")):
-            raise InputError(
-                "multipliers act on logits only; with probabilities use {argument}.", argument="parameters", value="l"
-            )
-        classes, scores, labels = self._align(X, y)
-        counts = classes.align(class_counts, "class_counts")
-        counts = None if counts is None else check_counts(counts, len(classes))
-        shares = self._shares(classes, counts, sample_weight)
-        problem = self._pose(to_logits(scores, self.scores, self.floor), labels, classes, counts, sample_weight, shares)
-        warn_if_thin(problem)
-        task = Task(
-            problem,
-            self._evidence(problem, classes, counts, class_attributes),
-            wanted=self.attributes,
-            basis=self.basis,
-            scaling=self.scaling,
-            parameters=self.parameters,
-            pooling=self.pooling,
-            borrow=self.borrow,
-            unlabelled=self._unlabelled(X_unlabelled),
-            seed=self.random_state,
-        )
+        if isinstance(X, Source) or memory is not None:
+            known = {"class_counts": class_counts, "class_attributes": class_attributes, "X_unlabelled": X_unlabelled}
+            return self._fit_source(as_source(X, y), sample_weight, known, memory, on_progress, on_rows)
+        labels: Any = y
+        task, classes, given = self._question(X, labels, sample_weight, class_counts, class_attributes, X_unlabelled)
+        problem = task.problem
         found = tune(task, self.method)
         warn_if_degenerate(problem, found.adjustment)
-        gains = self._judge(task, on_progress) if self.bootstrap else {}
-        validation = validate(problem, found.adjustment, feasible=found.worth.feasible, gain=gains.get(TUNED))
+        judged = judge(task, partial(ladder, method=self.method), on_fold=on_progress) if self.bootstrap else None
+        gains = {} if judged is None else self._gains(problem, judged)
+        validation = validate(problem, found.adjustment, feasible=found.worth.feasible, gains=gains)
         self.path_ = {rung: gain.mean for rung, gain in gains.items()}
-        self._keep(task, found, validation, classes, scores)
+        self.strategy_, self.reason_, self.validation_ = found.adjustment.strategy(), found.reason, validation
+        self.policy_ = self._policy(task, found, validation, classes, given, self.path_)
+        self._seen = _Seen(problem, None if judged is None else judged.without_posterior())
         if not self.validation_.feasible:
             warnings.warn(
                 "no adjustment meets the constraints "
@@ -360,10 +376,92 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         scores = self.transform(X)
         return np.asarray(scores[:, 1] - scores[:, 0]) if scores.shape[1] == 2 else scores
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The label of the highest of the scores of `transform`, (n_samples,), of the type that `fit` was given."""
+    def predict(self, X: ArrayLike | Source) -> NDArray[Any]:
+        """The label of the highest of the scores of `transform`, (n_samples,), of the type that `fit` was given.
+
+        X may be a source of row blocks (`capri.blocks`), too.
+        """
         check_is_fitted(self)
+        if isinstance(X, Source):
+            return self.policy_.predict(X)
         return np.asarray(self.classes_[self.transform(X).argmax(axis=1)])
+
+    @property
+    def report_(self) -> Report:
+        """What tuning changed, as a page that shows itself in notebooks; ``report_.save("report.html")`` keeps it."""
+        try:
+            return self.report()
+        except InputError as error:  # of a closed form; `dir` and `hasattr` ask for what is there
+            raise AttributeError(str(error)) from None
+
+    def report(
+        self,
+        X: ArrayLike | None = None,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        frontier: Frontier | None = None,
+    ) -> Report:
+        """The page of `report_`, with test samples and other trade-offs where they are given.
+
+        Class errors are of the test samples or else out of fold. The samples that tuned are not pickled: an adjuster
+        from a pickle reports what its policy says of them.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame of shape (n_samples, K), optional
+            Scores of samples that neither training nor tuning has seen; they speak first.
+        y : array-like of shape (n_samples,), optional
+            Their labels.
+        sample_weight : array-like of shape (n_samples,), optional
+        frontier : Frontier, optional
+            What `capri.frontier` found for the same classes; the page gets a slider along it.
+
+        Returns
+        -------
+        Report
+        """
+        check_is_fitted(self)
+        if X is None and (y is not None or sample_weight is not None):
+            raise InputError("X is None; give the scores that y and sample_weight belong to, or none of them.")
+        if not (frontier is None or isinstance(frontier, Frontier)):
+            raise InputError(f"frontier is {short(frontier)}; give what capri.frontier found, or Frontier.load reads.")
+        seen, decided = getattr(self, "_seen", None), []
+        counts = None if seen is None else seen.problem.context.class_counts
+        if X is not None:
+            decided.append(by_policy("test", self.policy_, self._unseen(X, y, sample_weight, seen, frontier)))
+        if seen is not None:
+            decided.append(by_policy("in sample", self.policy_, seen.problem))
+            decided += [] if seen.judged is None else [by_judged(seen.problem, seen.judged)]
+        return Report(account(self.policy_, decided, class_counts=counts, curve=frontier))
+
+    def _unseen(
+        self, X: Any, y: Any, sample_weight: ArrayLike | None, seen: _Seen | None, curve: Frontier | None
+    ) -> Problem:
+        """The question of the samples that tuned, asked of others."""
+        scores, classes = check_scores(self._arranged(X)), Classes.of(self.classes_)
+        labels = classes.encode(y)
+        check_unseen(self.policy_, scores, labels, curve=curve)
+        if seen is None:
+            known = {"shares": shares_asked(self.policy_), "weights": self.policy_.attributes.get("weights")}
+            return pose(self.policy_, scores, labels, sample_weight=sample_weight, absent=self.absent, **known)
+        context = {name: getattr(seen.problem.context, name) for name in ("weights", "groups", "class_counts")}
+        return Problem(
+            to_logits(scores, self.scores, self.floor),
+            labels,
+            seen.problem.objective_spec,
+            constraints=seen.problem.constraints,
+            sample_weight=sample_weight,
+            shares=seen.problem.shares,
+            absent=self.absent,
+            class_names=classes.names,
+            **context,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = dict(super().__getstate__())
+        state.pop("_seen", None)
+        return state
 
     def _arranged(self, X: Any, name: str = "X") -> Any:
         """Columns in the order of the classes, by the names that they had in `fit`, or by those of the classes."""
@@ -373,6 +471,67 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         return X if column_names(X) is None else Classes.of(self.classes_).arrange(X, name)
 
     # -- the parts of fit --------------------------------------------------------------------------------------------
+
+    def _fit_source(
+        self,
+        source: Source,
+        sample_weight: Any,
+        known: dict[str, Any],
+        memory: str | float | None,
+        on_progress: Callable[[], None],
+        on_rows: Callable[[int], None],
+    ) -> Self:
+        """Tune on the rows of a source, or on as many as the budget allows; then all of them are counted."""
+        if sample_weight is not None:
+            raise InputError("sample_weight cannot be given beside a source of row blocks, where each row counts once.")
+        given = prepare(source, self.classes, memory, self.random_state, on_rows)
+        if given.rows.chosen is None:
+            return self.fit(given.scores, given.labels, **known, on_progress=on_progress)
+        counts = given.classes.align(known["class_counts"], "class_counts")
+        shares = self._shares(given.classes, None if counts is None else check_counts(counts), None)
+        if shares is None:
+            shares = np.maximum(given.counts, 1)  # those of all rows; classes that are absent have no say
+        if counts is None:
+            counts = counts_in(given.rows.labels, len(given.classes))
+        tuned = clone(self).set_params(target_shares=shares)
+        tuned.fit(given.scores, given.labels, **known | {"class_counts": counts}, on_progress=on_progress)
+        tuned.policy_ = verify(source, given, tuned.policy_, tuned._seen.problem, on_rows)
+        tuned.validation_, tuned.reason_ = tuned.policy_.validation, tuned.policy_.reason
+        for name in vars(tuned).keys() - self.get_params().keys():
+            setattr(self, name, getattr(tuned, name))
+        if not self.validation_.feasible:
+            warnings.warn(
+                "on all rows, the constraints are not met: the sample that tuned met them by chance.", stacklevel=3
+            )
+        return self
+
+    def _question(
+        self, X: Any, y: ArrayLike, sample_weight: Any, class_counts: Any, class_attributes: Any, X_unlabelled: Any
+    ) -> tuple[Task, Classes, NDArray[Any]]:
+        """What a method is asked, the classes, and the scores in their order."""
+        if self.scores == "proba" and (self.parameters != "l" or self.method in ("cdt", "vs")):
+            raise InputError(
+                "multipliers act on logits only; with probabilities use {argument}.", argument="parameters", value="l"
+            )
+        classes, scores, labels = self._align(X, y)
+        counts = classes.align(class_counts, "class_counts")
+        counts = None if counts is None else check_counts(counts, len(classes))
+        shares = self._shares(classes, counts, sample_weight)
+        problem = self._pose(to_logits(scores, self.scores, self.floor), labels, classes, counts, sample_weight, shares)
+        warn_if_thin(problem)
+        task = Task(
+            problem,
+            self._evidence(problem, classes, counts, class_attributes),
+            wanted=self.attributes,
+            basis=self.basis,
+            scaling=self.scaling,
+            parameters=self.parameters,
+            pooling=self.pooling,
+            borrow=self.borrow,
+            unlabelled=self._unlabelled(X_unlabelled),
+            seed=self.random_state,
+        )
+        return task, classes, scores
 
     def _align(self, X: Any, y: ArrayLike) -> tuple[Classes, NDArray[Any], Ints]:
         """The classes, scores in their order, and labels as positions."""
@@ -451,7 +610,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
                         "'freq' is left out.",
                         argument="class_counts",
                     ),
-                    stacklevel=4,
+                    stacklevel=5,
                 )
         own = own_columns(class_attributes, classes)
         estimate = self.attributes != "auto" and "noise" in self.attributes and "noise" not in own
@@ -469,44 +628,49 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         named = [*(["freq"] if self.method != "plain" else []), *(["weights"] if self.weights is not None else [])]
         return gather(task.evidence, named, task.problem.context.class_names) if named else None
 
-    def _judge(self, task: Task, on_progress: Callable[[], None]) -> dict[str, Gain]:
+    def _gains(self, problem: Problem, judged: Judged) -> dict[str, Gain]:
         """What each rung of the ladder gains out of fold."""
-        judged = judge(task, self.method, on_fold=on_progress)
-        if judged is None:
-            return {}
         gains = {}
         for rung in judged.decisions:
-            draws = self.bootstrap if rung == TUNED else 1 + self.bootstrap // BRIEF  # of the others the mean is enough
+            brief = problem.on_confusion and rung != TUNED
+            draws = 1 + self.bootstrap // BRIEF if brief else self.bootstrap
             if rung != UNADJUSTED:
-                gains[rung] = gained(task.problem, judged, rung, draws=draws, seed=self.random_state)
+                gains[rung] = gained(problem, judged, rung, draws=draws, seed=self.random_state)
         return gains
 
-    def _keep(self, task: Task, found: Found, validation: Validation, classes: Classes, given: NDArray[Any]) -> None:
-        """What `fit` leaves behind."""
+    def _policy(
+        self,
+        task: Task,
+        found: Found,
+        validation: Validation,
+        classes: Classes,
+        given: NDArray[Any],
+        path: Mapping[str, float] | None = None,
+    ) -> Policy:
+        """What was found, with all that is known of how."""
         problem, table = task.problem, self._table(task)
-        self.strategy_ = found.adjustment.strategy()
-        self.reason_ = found.reason
-        self.validation_ = validation
-        self.policy_ = Policy(
-            strategy=self.strategy_,
+        return Policy(
+            strategy=found.adjustment.strategy(),
             objective=problem.objective_spec.name,
             classes=tuple(classes.labels.tolist()),
             scores=self.scores,
             floor=self.floor,
             method=self.method,
-            reason=self.reason_,
+            reason=found.reason,
             constraints=tuple(map(str, problem.constraints)),
             attributes={} if table is None else {name: table[name].tolist() for name in table.names},
             dictionary={"basis": list(self.basis), "scaling": self.scaling} if self.method == "cap" else {},
             weights={name: w.tolist() for name, w in found.weights.items()},
-            validation=self.validation_,
+            validation=validation,
             data={
                 "digest": data_digest(given, problem.y),
                 "n_samples": problem.n_samples,
-                "target_shares": (problem.totals / problem.totals.sum()).tolist(),
+                "target_shares": None if problem.shares is None else (problem.shares / problem.shares.sum()).tolist(),
                 "borrow": self.borrow,
+                **({} if task.temperature is None else {"temperature": task.temperature}),
+                **_of_screening(problem, task.informed.problem),
                 **({} if task.unlabelled is None else _of_unlabelled(task.unlabelled)),
-                "path": self.path_,
+                "path": {} if path is None else path,
             },
             seed=self.random_state,
         )
@@ -525,6 +689,12 @@ def _labels_of(class_counts: Any) -> Iterable[Any]:
 def _of_unlabelled(scores: NDArray[Any]) -> dict[str, Any]:
     """For the policy: which scores without labels took part."""
     return {"unlabelled": {"digest": data_digest(scores), "n_samples": len(scores)}}
+
+
+def _of_screening(*problems: Problem) -> dict[str, Any]:
+    """For the policy: which share of the scores the search could not do without, where it was screened."""
+    left = [problem.remainder.share for problem in problems if problem.remainder is not None]
+    return {"screened": {"left": float(max(left))}} if left else {}
 
 
 def _is_spread(objective: Evaluator) -> bool:

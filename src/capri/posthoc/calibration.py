@@ -28,6 +28,7 @@ n_k labels of class k against n₀ that the model's opinion is worth. If calibra
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,11 +37,16 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
+from capri._lazy import once
 from capri.attributes import frequency
-from capri.forms import ClassContext, ConfusionForm, Evaluator, Form, MarginFunction
+from capri.forms import ConfusionForm, Form, MarginFunction
+from capri.posthoc import _kernels
+from capri.posthoc._compiled import summed
 from capri.posthoc.adjustment import Vector
+from capri.posthoc.matrices import LARGE, whole
+from capri.posthoc.opinion import Opinion, in_units
 from capri.posthoc.problem import Problem, tally
-from capri.posthoc.smooth import SHARPNESS, descend, median_margin, neighbour, soften
+from capri.posthoc.smooth import SHARPNESS, descend, median_margin, neighbour
 
 SCALE_SPREAD, SCALE_FREEDOM = 0.3, 3.0  # of the prior of log a: width, and degrees of freedom
 SLOPE_SPREAD = 0.5  # of the prior of γ
@@ -51,6 +57,7 @@ NOISE_MEAN, NOISE_SPREAD = -3.0, 1.0  # of the prior of logit ε
 WORD_ODDS = 4.0  # that the model is to be taken at its word, before labels are seen
 PROBE = 1e-2  # the step from which curvature is told
 ITERATIONS = 60
+THIN = 8  # of so many samples of a large problem, one tells where its search starts
 SHARE_ROUNDS = 20  # of expectation maximisation of the shares of unlabelled samples
 LEAST_IMPORTANCE = 0.1  # of a class, against the mean
 LEAST_SHARE = 0.5  # samples added to each class before its validation share is taken
@@ -76,8 +83,13 @@ class Calibration:
 
     def posterior(self, scores: NDArray[Any]) -> NDArray[Any]:
         """q (n_samples, K), of the type of the scores."""
-        q = soften(scores, np.full(len(self.bias), self.scale), -self.bias, np.empty_like(scores))
-        return np.asarray((1 - self.noise) * q + (self.noise * self.shares).astype(q.dtype))
+        n = len(scores)
+        return self.opinion(scores, np.zeros(n, np.int64), np.zeros(n), np.ones(n)).block(slice(None))
+
+    def opinion(self, scores: Any, y: NDArray[np.int64], label: Vector, share: Vector) -> Opinion:
+        """(n_samples, K): masses on the labels, and the rest by the posterior."""
+        known = self.scale, self.bias, self.noise, self.shares
+        return Opinion(scores, *known, y, label, share, np.ones(len(self.bias)))
 
     def under(self, shares: Vector) -> Calibration:
         """The same, of samples in which the classes have other shares."""
@@ -96,13 +108,19 @@ def calibrate(problem: Problem, class_counts: Vector | None = None) -> Calibrati
     likelihood = _Likelihood(problem, class_counts)
     start = np.zeros(problem.n_classes + 3)
     start[:2] = np.log(SHARPNESS / 4 / median_margin(problem)), NOISE_MEAN
-    found = descend(likelihood, start, ITERATIONS)
+    stiffness = None
+    if problem.scores.size >= LARGE:  # some of the samples say about where it is, and how steep the ways there are
+        few = likelihood.thinned()
+        start = descend(few, start, ITERATIONS)
+        stiffness = few.stiffness(start, times=THIN)
+    found = descend(likelihood, start, ITERATIONS, stiffness)
     likelihood.spread = likelihood.learnt_spread(found)
-    found = descend(likelihood, found, ITERATIONS)
+    found = descend(likelihood, found, ITERATIONS, stiffness)
     if class_counts is None:  # then nothing can be taken at its word
         return likelihood.calibration(found)
-    word = likelihood.at_its_word()
-    p = likelihood.probability(word, found)
+    reached = likelihood(found)
+    word, at_word = likelihood.at_its_word()
+    p = likelihood.probability(at_word, found, reached)
     return replace(likelihood.calibration(p * word + (1 - p) * found), word=p)
 
 
@@ -111,9 +129,10 @@ class _Likelihood:
 
     def __init__(self, problem: Problem, class_counts: Vector | None) -> None:
         k = problem.n_classes
-        self.scores, self.y, self.q = problem.scores, problem.y, np.empty_like(problem.scores)
+        self.scores, self.y, self.own = problem.scores, problem.y, np.empty(problem.n_samples)
         self.weight = problem.given * (np.count_nonzero(problem.given) / problem.given.sum())
         self.shares = frequency(tally(problem.y, self.weight, k) + LEAST_SHARE)
+        self._last: tuple[Vector, Vector] | None = None
         self.shift, self.line, self.spread = np.zeros(k), np.zeros(k), UNKNOWN_SPREAD
         if class_counts is not None:
             log_frequency = np.log(frequency(class_counts))
@@ -125,21 +144,44 @@ class _Likelihood:
         return np.asarray(self.shift + theta[2] * self.line + theta[3:])
 
     def __call__(self, theta: Vector) -> tuple[float, Vector]:
-        """Value and gradient; q without noise stays in `q`."""
-        k, rows, by_chance = len(self.shift), np.arange(len(self.y)), self.shares[self.y]
+        """Value and gradient; q_iy without noise stays in `own`."""
+        k, by_chance = len(self.shift), self.shares[self.y]
         a, noise = float(np.exp(theta[0])), float(expit(theta[1]))
-        soften(self.scores, np.full(k, a), -self.bias(theta), self.q)
-        own = self.q[rows, self.y].astype(np.float64)
-        mixed = np.maximum((1 - noise) * own + noise * by_chance, np.finfo(np.float32).tiny)
-        trusted = self.weight * (1 - noise) * own / mixed  # how far the scores speak for the label
-        light = trusted.astype(self.q.dtype)
-        expected = float(np.einsum("i,ik,ik->", light, self.q, self.scores, optimize=False))
-        by_scale = a * (expected - float(trusted @ self.scores[rows, self.y]))
-        by_noise = noise * (1 - noise) * float(self.weight @ ((own - by_chance) / mixed))
-        by_bias = light @ self.q - tally(self.y, trusted, k)
+        sums = self._told(theta, noise)
+        mixed = self._mixed(noise)
+        trusted = self.weight * (1 - noise) * self.own / mixed  # how far the scores speak for the label
+        by_scale = a * (sums[k] - float(trusted @ self._given))
+        by_noise = noise * (1 - noise) * float(self.weight @ ((self.own - by_chance) / mixed))
+        by_bias = sums[:k] - tally(self.y, trusted, k)
         prior, slope = self._prior(theta)
         gradient = np.concatenate([[by_scale, by_noise, by_bias @ self.line], by_bias])
         return prior - float(self.weight @ np.log(mixed)), gradient + slope
+
+    def _told(self, theta: Vector, noise: float) -> Vector:
+        """What the pass over the scores says, which is often asked for twice in a row."""
+        if self._last is None or not np.array_equal(theta, self._last[0]):
+            matrix, numbers = whole(self.scores)
+            rows, rest = (numbers, self.y, self.weight, self.own), (*self._softening(theta), noise, self.shares)
+            sums = summed(_kernels.opinions, rows, len(self.shift) + 1, matrix, *rest, of=self.scores)
+            self._last = theta.copy(), sums
+        return self._last[1]
+
+    @once
+    def _given(self) -> Vector:
+        """Scores of the labels."""
+        return self.scores[np.arange(len(self.y)), self.y].astype(np.float64)
+
+    def _mixed(self, noise: float) -> Vector:
+        """Probability of the labels, noise included."""
+        return np.maximum((1 - noise) * self.own + noise * self.shares[self.y], _kernels.TINY)
+
+    def _softening(self, theta: Vector) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Of which the softmax is q."""
+        return in_units(np.full(len(self.shift), np.exp(theta[0])), -self.bias(theta), self.scores.dtype)
+
+    def _seen(self, theta: Vector) -> Vector:
+        """Σ_i w_i q_ik (1 − q_ik): how much labels say of each class's bias."""
+        return summed(_kernels.variances, (self.scores, self.weight), len(self.shift), *self._softening(theta))
 
     def _prior(self, theta: Vector) -> tuple[float, Vector]:
         """−log prior of θ and its gradient."""
@@ -156,32 +198,42 @@ class _Likelihood:
 
     def learnt_spread(self, theta: Vector) -> float:
         """σ by a step of expectation maximisation, variances by the diagonal of the Hessian."""
-        self(theta)
-        curvature = (self.weight @ (self.q * (1 - self.q))).astype(np.float64)
-        square = theta[3:] ** 2 + 1 / (curvature + 1 / self.spread**2)
+        square = theta[3:] ** 2 + 1 / (self._seen(theta) + 1 / self.spread**2)
         return float(np.sqrt((square.sum() + HYPER_CLASSES * HYPER_SPREAD**2) / (len(square) + HYPER_CLASSES)))
 
-    def at_its_word(self) -> Vector:
-        """θ of a model that needs no calibration: all zero but ε."""
+    def thinned(self) -> _Likelihood:
+        """Of some of the samples of each class."""
+        rows, few = np.sort(np.argsort(self.y, kind="stable")[::THIN]), copy(self)
+        few.scores, few.y, few.weight, few.own = self.scores[rows], self.y[rows], self.weight[rows], np.empty(len(rows))
+        few._last = None
+        few.__dict__.pop("_given", None)
+        return few
+
+    def stiffness(self, theta: Vector, times: float) -> Vector:
+        """About the diagonal of the Hessian for so many times the samples; of log a, logit ε and γ by steps."""
+        slope, steps = self(theta)[1], PROBE * np.eye(3, len(theta))
+        of_all = [abs(self(theta + step)[1][j] - slope[j]) / PROBE for j, step in enumerate(steps)]
+        return np.append(np.maximum(times * np.array(of_all), 1.0), times * self._seen(theta) + 1 / self.spread**2)
+
+    def at_its_word(self) -> tuple[Vector, float]:
+        """θ of a model that needs no calibration, all zero but ε, and its value."""
         theta = np.zeros(len(self.shift) + 3)
         self(theta)
-        own, by_chance = self.q[np.arange(len(self.y)), self.y], self.shares[self.y]
 
         def cost(logit: float) -> float:
-            noise = expit(logit)
-            mixed = np.maximum((1 - noise) * own + noise * by_chance, np.finfo(np.float32).tiny)
-            return float(((logit - NOISE_MEAN) / NOISE_SPREAD) ** 2 / 2 - self.weight @ np.log(mixed))
+            doubt = float(((logit - NOISE_MEAN) / NOISE_SPREAD) ** 2 / 2)
+            return doubt - float(self.weight @ np.log(self._mixed(float(expit(logit)))))
 
         reach = 8 * NOISE_SPREAD
         theta[1] = minimize_scalar(cost, bounds=(NOISE_MEAN - reach, NOISE_MEAN + reach), method="bounded").x
-        return theta
+        value = self._prior(theta)[0] - float(self.weight @ np.log(self._mixed(float(expit(theta[1])))))
+        return theta, value
 
-    def probability(self, word: Vector, found: Vector) -> float:
-        """Of the model at its word, against the one that was found by freeing a, γ and b."""
-        at_word, _ = self(word)
-        value, slope = self(found)
-        seen = (self.weight @ (self.q * (1 - self.q))).astype(np.float64)
-        narrowing = float(np.log1p(seen * self.spread**2).sum())  # log of posterior over prior precision: of b,
+    def probability(self, at_word: float, found: Vector, reached: tuple[float, Vector]) -> float:
+        """Of the model at its word, against the one that was found by freeing a, γ and b; by their values."""
+        value, slope = reached
+        # log of posterior over prior precision: of b,
+        narrowing = float(np.log1p(self._seen(found) * self.spread**2).sum())
         free = [0, 2]  # and of log a and γ together
         curvature = np.array([self(found + PROBE * np.eye(len(found))[j])[1][free] - slope[free] for j in free]) / PROBE
         prior = 1 / (SCALE_SPREAD * SLOPE_SPREAD) ** 2
@@ -199,14 +251,13 @@ def labels_per_class(problem: Problem) -> Vector:
     return np.divide(total**2, squares, out=np.zeros(len(total)), where=squares > 0)
 
 
-def soft_labels(problem: Problem, calibration: Calibration, worth: float) -> NDArray[Any]:
+def soft_labels(problem: Problem, calibration: Calibration, worth: float) -> Any:
     """M (n_samples, K), where the model's opinion of a class is worth so many labels (n₀)."""
     labels = labels_per_class(problem)
     own = (labels / (labels + worth))[problem.y]
-    mass = calibration.posterior(problem.scores)
-    mass *= (problem.given * (1 - own))[:, None].astype(mass.dtype)
-    mass[np.arange(problem.n_samples), problem.y] += (problem.given * own).astype(mass.dtype)
-    return mass
+    return calibration.opinion(
+        problem.scores, problem.y, problem.given * own, problem.given * (1 - own)
+    ).small_as_array()
 
 
 def in_their_shares(calibration: Calibration, scores: NDArray[Any], start: Vector) -> Calibration:
@@ -258,19 +309,3 @@ def importance(problem: Problem) -> Vector:
     if c.sum() == 0:
         c = np.ones(problem.n_classes)
     return np.maximum(c / c.mean(), LEAST_IMPORTANCE)
-
-
-def exact_importance(objective: Evaluator, context: ClassContext) -> Vector | None:
-    """c_k where the objective is Σ_k c_k Err_k, up to a constant factor and sum; None where it is no such thing.
-
-    Costs are, if confusing a class costs the same whatever it is taken for.
-    """
-    if isinstance(objective, Form) and objective.is_linear and objective.linear.min() > 0:
-        return objective.linear
-    if isinstance(objective, ConfusionForm) and not (objective.f1.any() or objective.precision.any()):
-        costs, k = objective.costs, context.n_classes
-        price = (costs.sum(axis=1) - np.diag(costs)) / (k - 1)
-        same = np.allclose(costs[~np.eye(k, dtype=bool)].reshape(k, k - 1), price[:, None])
-        c = (price - np.diag(costs)) * context.shares
-        return c if same and c.min() > 0 else None
-    return None

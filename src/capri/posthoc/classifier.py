@@ -12,10 +12,10 @@ from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context, clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import check_cv
+from sklearn.model_selection import StratifiedShuffleSplit, check_cv
 from sklearn.utils import Bunch, get_tags, indexable
 from sklearn.utils._indexing import _safe_indexing
-from sklearn.utils._param_validation import HasMethods, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, RealNotInt, StrOptions
 from sklearn.utils.metadata_routing import (
     MetadataRouter,
     MethodMapping,
@@ -40,10 +40,12 @@ from capri.dictionary import BASIS, BasisFunction, Scaling
 from capri.errors import Absent
 from capri.evaluation import STANDARD, evaluate
 from capri.objectives import ObjectiveLike, as_objective
+from capri.page import Report
 from capri.policy import FLOOR
 from capri.posthoc.adjuster import BORROW, LogitAdjuster
 from capri.posthoc.heldout import FOLDS
 from capri.posthoc.methods import Parameters, Pooling
+from capri.posthoc.tradeoff import Frontier
 from capri.sampling import stratified_folds
 from capri.shares import TargetShares
 
@@ -76,8 +78,9 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         As in `LogitAdjuster`; classes can be absent where `cv` judges only some of the samples.
     response_method : {"auto", "predict_proba", "decision_function"}, default "auto"
         Which scores to tune; "auto" takes the first of these that exists.
-    cv : int, splitter, iterable of splits or "prefit", default 5
-        A FrozenEstimator is "prefit", too.
+    cv : int, float, splitter, iterable of splits or "prefit", default 5
+        A number between 0 and 1 is the share of the samples that one split tunes on. A FrozenEstimator is "prefit",
+        too.
     refit : bool, default True
         Fit the model on all data after tuning; False keeps the model of the one split.
     store_cv_results : bool, default False
@@ -117,7 +120,7 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         "estimator": [HasMethods("fit")],
         **{name: LogitAdjuster._parameter_constraints[name] for name in TUNING},
         "response_method": [StrOptions({"auto", "predict_proba", "decision_function"})],
-        "cv": ["cv_object", StrOptions({"prefit"})],
+        "cv": ["cv_object", StrOptions({"prefit"}), Interval(RealNotInt, 0, 1, closed="neither")],
         "refit": ["boolean"],
         "store_cv_results": ["boolean"],
         "n_jobs": [Integral, None],
@@ -275,14 +278,62 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         -------
         array of shape (n_samples,)
         """
-        check_is_fitted(self)
-        scores = _scores(self.estimator_, X, self._kind(self.estimator_), self.classes_)
+        scores = self.scores(X)
         return np.asarray(self.adjuster_.predict(scores))
+
+    def scores(self, X: Any) -> NDArray[np.float64]:
+        """What the wrapped model gives, before any adjustment.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or DataFrame of shape (n_samples, n_features)
+            As the model takes it.
+
+        Returns
+        -------
+        array of shape (n_samples, K)
+            Probabilities or decision values, in the order of `classes_`.
+        """
+        check_is_fitted(self)
+        return _scores(self.estimator_, X, self._kind(self.estimator_), self.classes_)
+
+    @property
+    def report_(self) -> Report:
+        """What tuning changed, as a page that shows itself in notebooks; ``report_.save("report.html")`` keeps it."""
+        return self.report()
+
+    def report(
+        self,
+        X: Any = None,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        frontier: Frontier | None = None,
+    ) -> Report:
+        """The page of `report_`, with test samples and other trade-offs where they are given.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or DataFrame of shape (n_samples, n_features), optional
+            Samples that neither training nor tuning has seen.
+        y : array-like of shape (n_samples,), optional
+            Their labels.
+        sample_weight : array-like of shape (n_samples,), optional
+        frontier : Frontier, optional
+            As in `LogitAdjuster.report`.
+
+        Returns
+        -------
+        Report
+        """
+        check_is_fitted(self)
+        scores = None if X is None else self.scores(X)
+        return self.adjuster_.report(scores, y, sample_weight, frontier=frontier)
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Adjusted scores of X, as `predict` takes it; for two classes the second's less the first's."""
-        check_is_fitted(self)
-        return self.adjuster_.decision_function(_scores(self.estimator_, X, self._kind(self.estimator_), self.classes_))
+        scores = self.scores(X)
+        return self.adjuster_.decision_function(scores)
 
     @_wrapped_has("predict_proba")
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -331,7 +382,12 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         self, X: Any, y: NDArray[Any], routed: Bunch
     ) -> tuple[str, NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
         """Scores of samples by models that have not seen them; which samples, and the fold of each."""
-        splits = list(check_cv(self.cv, y, classifier=True).split(X, y, **routed.splitter.split))
+        cv = self.cv
+        if isinstance(cv, float):
+            cv = StratifiedShuffleSplit(1, test_size=cv, random_state=self.random_state)
+        splits = list(
+            check_cv(cv, y, classifier=True).split(X, y, **routed.splitter.split)
+        )  # asked once: it may be random
         if not self.refit and len(splits) != 1:
             raise InputError(f"refit=False keeps the model of a single split; cv has {len(splits)}. Use refit=True.")
         models = Parallel(n_jobs=self.n_jobs)(

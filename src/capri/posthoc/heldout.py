@@ -23,8 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capri.forms import ConfusionForm, ErrorFunction, Form, MarginFunction
+from capri.posthoc._compiled import blocks_of
 from capri.posthoc.adjustment import Adjustment, Vector
-from capri.posthoc.calibration import importance, labels_per_class
+from capri.posthoc.calibration import Calibration, importance, labels_per_class
+from capri.posthoc.matrices import Stacked, stacked
 from capri.posthoc.methods import Task, tune
 from capri.posthoc.problem import Problem, tally
 from capri.posthoc.smooth import has_soft_twin
@@ -57,11 +59,24 @@ class Judged:
 
     rows: NDArray[np.int64]
     decisions: Mapping[str, NDArray[np.int64]]
-    posterior: NDArray[Any]
+    posterior: Any
+
+    def without_posterior(self) -> Judged:
+        """The decisions alone, which take little room."""
+        return replace(self, posterior=self.posterior[:0])
 
 
-def judge(task: Task, method: str, *, folds: int = FOLDS, on_fold: Callable[[], None] = lambda: None) -> Judged | None:
-    """Tune without each fold and decide its samples; None where every class has a single sample."""
+def judge(
+    task: Task,
+    tunings: Callable[[Task], Mapping[str, Adjustment]],
+    *,
+    folds: int = FOLDS,
+    on_fold: Callable[[], None] = lambda: None,
+) -> Judged | None:
+    """Tune without each fold and decide its samples; None where every class has a single sample.
+
+    tunings: what is found on a task, by name; such as the `ladder` of a method.
+    """
     problem = task.problem
     assignment = stratified_folds(problem.y, folds, task.seed)
     parts: list[Judged] = []
@@ -69,11 +84,7 @@ def judge(task: Task, method: str, *, folds: int = FOLDS, on_fold: Callable[[], 
         held = (assignment == fold) & (problem.given > 0)
         if held.any():
             fitting = replace(task, problem=problem.subset(~held & (problem.given > 0)))
-            there, here = problem.subset(held), fitting.problem.present
-            posterior = np.zeros(there.scores.shape, there.scores.dtype)
-            posterior[:, here] = fitting.calibration.posterior(np.ascontiguousarray(there.scores[:, here]))
-            decisions = {name: there.predict(a) for name, a in ladder(fitting, method).items()}
-            parts.append(Judged(np.flatnonzero(held), decisions, posterior))
+            parts.append(decided(fitting, tunings(fitting), problem.subset(held), np.flatnonzero(held)))
         on_fold()
     if not parts:
         return None
@@ -84,8 +95,27 @@ def judge(task: Task, method: str, *, folds: int = FOLDS, on_fold: Callable[[], 
             for name in parts[0].decisions
             if all(name in part.decisions for part in parts)  # a fold may lack a class, and with it a rung
         },
-        np.concatenate([part.posterior for part in parts]),
+        stacked([part.posterior for part in parts]),
     )
+
+
+def decided(
+    task: Task, found: Mapping[str, Adjustment], there: Problem, rows: NDArray[np.int64] | None = None
+) -> Judged:
+    """Samples that a task has not seen, by what was found on it; rows: which samples these are, if not all."""
+    posterior = _posterior(task.calibration, there, task.problem.present)
+    decisions = {name: there.predict(adjustment) for name, adjustment in found.items()}
+    return Judged(np.arange(there.n_samples) if rows is None else rows, decisions, posterior)
+
+
+def _posterior(calibration: Calibration, problem: Problem, here: NDArray[np.bool_]) -> Any:
+    """(n, K), by a calibration of the classes that are here."""
+    if here.all():
+        none, all_of_it = np.zeros(problem.n_samples), np.ones(problem.n_samples)
+        return calibration.opinion(problem.scores, problem.y, none, all_of_it).small_as_array()
+    posterior = np.zeros(problem.scores.shape, problem.scores.dtype)
+    posterior[:, here] = calibration.posterior(np.ascontiguousarray(problem.scores[:][:, here]))
+    return posterior
 
 
 def ladder(task: Task, method: str) -> dict[str, Adjustment]:
@@ -155,12 +185,15 @@ def _label_mass(problem: Problem, judged: Judged) -> Vector:
     return np.asarray(problem.given[judged.rows] * per_weight[y])
 
 
-def _opinion(problem: Problem, judged: Judged) -> NDArray[Any]:
+def _opinion(problem: Problem, judged: Judged) -> Any:
     """(n, K): the model's opinion of the class of each judged sample, up to n₁ labels for each class in all.
 
     Of a class of which it sees less than a sample among those judged, it is worth less.
     """
     given = problem.given[judged.rows] / problem.given[judged.rows].mean()
+    if isinstance(judged.posterior, Stacked):
+        stack = judged.posterior.weighted(given)
+        return stack.times(OPINION / (1 + stack.sum(axis=0)))
     opinion = judged.posterior * given[:, None].astype(judged.posterior.dtype)
     opinion *= (OPINION / (1 + opinion.sum(axis=0, dtype=np.float64))).astype(opinion.dtype)
     return np.asarray(opinion)
@@ -194,17 +227,27 @@ def _of_all_classes(mass: NDArray[np.float64]) -> Vector:
 
 def _all_cells(problem: Problem, judged: Judged, first: NDArray[np.int64], second: NDArray[np.int64]) -> Cells:
     """For objectives on the confusion matrix: a cell for each class and pair of decisions that has mass."""
-    k, y, opinion = problem.n_classes, problem.y[judged.rows], _opinion(problem, judged)
-    opinion[:, ~problem.present] = 0
-    i, c = np.nonzero(opinion > LEAST)
+    k, y = problem.n_classes, problem.y[judged.rows]
+    i, c, opinion = _entries(_opinion(problem, judged), problem.present)
     some = _right_cells(problem, judged, first, second)
     common = np.tile(_of_all_classes(some.mass.reshape(-1, 4)), int(problem.present.sum()))
     classes = np.concatenate([y, c, some.classes])
     before = np.concatenate([first, first[i], _taken_for(some.classes, some.before, first, k)])
     after = np.concatenate([second, second[i], _taken_for(some.classes, some.after, second, k)])
-    mass = np.concatenate([_label_mass(problem, judged), opinion[i, c], common])
+    mass = np.concatenate([_label_mass(problem, judged), opinion, common])
     keys, inverse = np.unique((classes * k + before) * k + after, return_inverse=True)
     return Cells(keys // (k * k), keys // k % k, keys % k, tally(inverse, mass, len(keys)))
+
+
+def _entries(opinion: Any, present: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64], Vector]:
+    """Rows, columns and values of what is not next to nothing, of the classes that are present."""
+    found = []
+    for rows in blocks_of(opinion):
+        block = opinion[rows]
+        i, c = np.nonzero((block > LEAST) & present)
+        found.append((i + rows.start, c, block[i, c].astype(np.float64)))
+    i, c, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return i, c, values
 
 
 def _taken_for(

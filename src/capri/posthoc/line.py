@@ -16,12 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from capri._checks import InputError
 from capri.constraints import ConstraintLike
-from capri.forms import ConfusionEvaluator, ConfusionForm, ErrorFunction, Form, MarginFunction
+from capri.forms import ConfusionEvaluator, ConfusionForm, ErrorFunction, Form, MarginFunction, on_margins
 from capri.objectives import ObjectiveLike
 from capri.posthoc import _kernels
-from capri.posthoc._compiled import by_rows
+from capri.posthoc._compiled import by_rows, summed
 from capri.posthoc.adjustment import Adjustment, Direction, Vector
 from capri.posthoc.problem import TOLERANCE, Problem, Worth, check_direction, tally
+from capri.posthoc.screening import Remainder
 
 Interval: TypeAlias = tuple[float, float]
 EVERYWHERE: Interval = (-np.inf, np.inf)
@@ -43,18 +44,22 @@ class Line(NamedTuple):
 
 def trace(problem: Problem, start: Adjustment, direction: Direction) -> Line:
     """Objective and violations along m + t h, l + t g, where (m, l) is the start and (h, g) the direction."""
+    breakpoints, values = trace_values(problem, start, direction)
+    violations = np.zeros(values.shape[1])
+    for row, bound in zip(values[1:], problem.bounds, strict=True):
+        violations += np.maximum(0.0, row - bound.limit)
+    return Line(breakpoints, values[0], violations)
+
+
+def trace_values(problem: Problem, start: Adjustment, direction: Direction) -> tuple[Vector, NDArray[np.float64]]:
+    """T breakpoints, and on the plateaus between them the objective and those of the constraints, a row each."""
     if problem.on_confusion or problem.beliefs is not None:
         if direction.h.any():
             raise InputError(
                 "objectives on the confusion matrix, and soft labels, are searched along offsets only; leave Δ alone."
             )
-        breakpoints, values = _trace_decisions(problem, start, direction.g)
-    else:
-        breakpoints, values = _trace_errors(problem, start, direction)
-    violations = np.zeros(values.shape[1])
-    for row, bound in zip(values[1:], problem.bounds, strict=True):
-        violations += np.maximum(0.0, row - bound.limit)
-    return Line(breakpoints, values[0], violations)
+        return _trace_decisions(problem, start, direction.g)
+    return _trace_errors(problem, start, direction)
 
 
 def _trace_errors(problem: Problem, start: Adjustment, direction: Direction) -> tuple[Vector, NDArray[np.float64]]:
@@ -145,6 +150,48 @@ def _trace_decisions(problem: Problem, start: Adjustment, g: Vector) -> tuple[Ve
     return breakpoints, _decision_values(problem, Changes(slots, samples, before, after), first, len(breakpoints) + 1)
 
 
+def trace_near(problem: Problem, left: Remainder, start: Adjustment, g: Vector, reach: float) -> NearLine:
+    """The line of offsets for |t| < reach, where what is left of the scores decides."""
+    first, times, classes = (
+        np.empty(problem.n_samples, np.int64),
+        np.empty(len(left.classes)),
+        np.empty(len(left.classes), np.int64),
+    )
+    entries = (left.starts, left.classes, left.scores)
+    _kernels.envelope_of_entries(*entries, first, times, classes, *start, g, -reach, reach)
+    found = np.flatnonzero(~np.isnan(times))
+    samples, times, after = left.samples[found], times[found], classes[found]
+    follows = np.concatenate([[False], samples[1:] == samples[:-1]])[: len(samples)]
+    before = np.where(follows, np.roll(after, 1), first[samples])
+    last = first.copy()
+    last[samples] = after  # in order, so that the last change counts
+    by_time = np.argsort(times, kind="stable")
+    breakpoints, slots = _distinct(times[by_time])
+    changes = Changes(slots, samples[by_time], before[by_time], after[by_time])
+    values = _decision_values(problem, changes, first, len(breakpoints) + 1)
+    return NearLine(Line(breakpoints, values[0], np.zeros(values.shape[1])), first, last)
+
+
+class NearLine(NamedTuple):
+    """A part of a line, and the decisions at its ends."""
+
+    line: Line
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+
+
+def least_beyond(problem: Problem, left: Remainder, decisions: NDArray[np.int64], slopes: Vector) -> float:
+    """A bound from below for the objective further on, where scores have the given slopes from these decisions on.
+
+    A sample can only come to classes that are steeper than the one it has. Mass outside of what is left of the scores
+    is taken to be right. Of objectives that rise with every class error.
+    """
+    rows = (left.starts[:-1], left.starts[1:], decisions)
+    lost = summed(_kernels.lost_beyond, rows, problem.n_classes, left.classes, problem.entry_masses, slopes)
+    errors = np.clip(lost / np.where(problem.totals > 0, problem.totals, 1.0), 0.0, 1.0)
+    return float(problem.objective(errors[problem.present]))
+
+
 class Changes(NamedTuple):
     """Decisions that change along a line, in order: at which breakpoint, of which sample, from and to which class."""
 
@@ -169,25 +216,24 @@ def _decision_values(
     )
     if not problem.on_confusion:
         return values
-    confusion = problem.confusion_of(first)
+    hits, columns = problem.margins_of(first)
+    all_of_it = not all(on_margins(e) for e in problem.evaluators)
+    confusion = problem.confusion_of(first) if all_of_it else np.zeros((1, 1))
     for f, evaluator in enumerate(problem.evaluators):
+        margins = hits.copy(), problem.totals.copy(), columns.copy()
         if isinstance(evaluator, ConfusionForm):
             prices = _prices(problem, changes, evaluator.costs)
-            values[f] = evaluator.constant + float((evaluator.costs * confusion).sum())
-            form = prices, *_margins(confusion), evaluator.f1, evaluator.precision
+            costs = float((evaluator.costs * confusion).sum()) if evaluator.costs.any() else 0.0
+            values[f] = evaluator.constant + costs
+            form = prices, *margins, evaluator.f1, evaluator.precision
             _kernels.sweep_margins(slots, before, after, lost, won, problem.weight[samples], *form, values[f])
         elif isinstance(evaluator, MarginFunction):
             sums, weights = np.empty((3, n_plateaus)), problem.weight[samples]
-            _kernels.sweep_moments(slots, before, after, lost, won, weights, *_margins(confusion), sums)
-            values[f] = evaluator.of_sums(sums, confusion.sum(axis=1))
+            _kernels.sweep_moments(slots, before, after, lost, won, weights, *margins, sums)
+            values[f] = evaluator.of_sums(sums, problem.totals)
         elif isinstance(evaluator, ConfusionEvaluator):
             values[f] = _call_on_confusions(evaluator, problem, changes, confusion, n_plateaus)
     return values
-
-
-def _margins(confusion: NDArray[np.float64]) -> tuple[Vector, Vector, Vector]:
-    """Diagonal, row and column sums."""
-    return np.diag(confusion).copy(), confusion.sum(axis=1), confusion.sum(axis=0)
 
 
 def _prices(problem: Problem, changes: Changes, costs: NDArray[np.float64]) -> Vector:
@@ -198,7 +244,7 @@ def _prices(problem: Problem, changes: Changes, costs: NDArray[np.float64]) -> V
     if problem.beliefs is None:
         labels = problem.y[samples]
         return np.asarray(problem.weight[samples] * (costs[labels, after] - costs[labels, before]))
-    charged = problem.beliefs @ costs
+    charged = np.asarray(problem.beliefs) @ costs
     return np.asarray(charged[samples, after] - charged[samples, before])
 
 
@@ -230,11 +276,9 @@ def _call_on_confusions(
 def choose(line: Line, within: Interval = EVERYWHERE) -> tuple[float, Worth]:
     """The best point of a line: least violation, then least objective; among equals the middle of the widest plateau,
     then the nearest to 0. An outermost, infinite plateau is entered by a median gap, and only if nothing equals it."""
-    left = np.clip(np.concatenate([[-np.inf], line.breakpoints]), *within)
-    right = np.clip(np.concatenate([line.breakpoints, [np.inf]]), *within)
+    left, right, real = _plateaus(line, within)
     with np.errstate(invalid="ignore"):
         width = right - left
-    real = width > RESOLUTION * np.maximum(_unit(line.breakpoints), np.minimum(np.abs(left), np.abs(right)))
     candidates = np.flatnonzero(real)
     if len(candidates) == 0:
         return 0.0, Worth(np.inf, np.inf)
@@ -252,6 +296,30 @@ def choose(line: Line, within: Interval = EVERYWHERE) -> tuple[float, Worth]:
         entries = [_enter(float(left[j]), float(right[j]), gap) for j in candidates]
         t, at = min(zip(entries, candidates.tolist(), strict=True), key=lambda e: (abs(e[0]), e[1]))
     return t, Worth(float(line.violations[at]), float(line.values[at]))
+
+
+def _plateaus(line: Line, within: Interval) -> tuple[Vector, Vector, NDArray[np.bool_]]:
+    """Where each plateau begins and ends within a range, and whether it is wider there than rounding."""
+    left = np.clip(np.concatenate([[-np.inf], line.breakpoints]), *within)
+    right = np.clip(np.concatenate([line.breakpoints, [np.inf]]), *within)
+    with np.errstate(invalid="ignore"):
+        width = right - left
+    least = RESOLUTION * np.maximum(_unit(line.breakpoints), np.minimum(np.abs(left), np.abs(right)))
+    return left, right, width > least
+
+
+def wide_enough(line: Line, within: Interval = EVERYWHERE) -> NDArray[np.bool_]:
+    """Which plateaus (T + 1,) are wider within a range than rounding, so that argmax can see them."""
+    return _plateaus(line, within)[2]
+
+
+def best_on(
+    problem: Problem, line: Line, start: Adjustment, way: Direction, within: Interval = EVERYWHERE
+) -> tuple[float, Worth]:
+    """The best t of a line as `predict` sees it, and its worth; 0 where nothing beats the start."""
+    here = problem.worth(start)
+    t, there = settle(line, *choose(line, within), lambda t: problem.worth(start.along(way, t)), within)
+    return (t, there) if there.better_than(here) else (0.0, here)
 
 
 def settle(
@@ -387,8 +455,7 @@ def exact_line_search(
     l = check_direction(offsets, task.n_classes, "offsets")
     m = np.ones(task.n_classes) if multipliers is None else check_direction(multipliers, task.n_classes, "multipliers")
     start, way = Adjustment(m, l), Direction(h, g)
-    here, line = task.worth(start), trace(task, start, way)
-    t, there = settle(line, *choose(line, bounds), lambda t: task.worth(start.along(way, t)), bounds)
-    if not there.better_than(here):
-        t, there = 0.0, here
-    return LineSearch(t, there.value, here.value, there.feasible, line.breakpoints, line.values)
+    line = trace(task, start, way)
+    t, there = best_on(task, line, start, way, bounds)
+    unadjusted = task.worth(start).value
+    return LineSearch(t, there.value, unadjusted, there.feasible, line.breakpoints, line.values)

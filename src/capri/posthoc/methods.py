@@ -42,7 +42,7 @@ START_ITERATIONS = 15  # of the smooth search that only finds where the exact on
 class Task:
     """What a method works on. evidence: what is known of the classes without the scores; wanted: which attributes;
     borrow: how many labels of a class the model's own opinion is worth; unlabelled: (m, K), further logits, without
-    labels, for that opinion."""
+    labels, for that opinion; start: (K,), the offsets of an answer to a question like this one, to search from."""
 
     problem: Problem
     evidence: Evidence
@@ -54,6 +54,7 @@ class Task:
     borrow: float = 0.0
     unlabelled: NDArray[Any] | None = None
     seed: int = 0
+    start: Vector | None = None
 
     @once
     def calibration(self) -> Calibration:
@@ -63,24 +64,40 @@ class Task:
         counts = self.evidence.class_counts
         return calibrate(self.problem, None if counts is None else np.asarray(counts, dtype=np.float64))
 
+    @property
+    def temperature(self) -> float | None:
+        """By how much the logits are too large, where tuning had to know."""
+        found: Calibration | None = self.__dict__.get("calibration")
+        return None if found is None else found.temperature
+
     @once
     def informed(self) -> Task:
         """The same task with soft labels, where the model's opinion may be borrowed and lines of offsets are enough."""
         if not self.borrow or self.parameters != "l" or self.problem.beliefs is not None:
             return self
         problem, here, more = self.problem, self.problem.present, self.unlabelled
+        if here.all() and more is None:
+            return self._believing(problem, soft_labels(problem, self.calibration, self.borrow))
         among = problem if here.all() else among_present(problem)
         beliefs = np.zeros(problem.scores.shape, problem.scores.dtype)
         rows = np.ix_(here[problem.y], here)
         if more is None:
-            beliefs[rows] = soft_labels(among, self.calibration, self.borrow)
+            beliefs[rows] = np.asarray(soft_labels(among, self.calibration, self.borrow))
         else:
             beyond = np.zeros(more.shape, problem.scores.dtype)
             known = np.ascontiguousarray(more[:, here])
             beliefs[rows], beyond[:, here] = spread_opinion(among, self.calibration, known, self.borrow)
             problem, beliefs = problem.joined(more), np.concatenate([beliefs, beyond])
-        task = replace(self, problem=problem.believing(beliefs))
-        task.__dict__["calibration"] = self.calibration  # labels and scores are the same
+        return self._believing(problem, beliefs)
+
+    def _believing(self, problem: Problem, beliefs: Any) -> Task:
+        return self.asking(problem.believing(beliefs))
+
+    def asking(self, problem: Problem, **parts: Any) -> Task:
+        """The same task with another question about the same labels and scores, which are calibrated once."""
+        task = replace(self, problem=problem, **parts)
+        if "calibration" in self.__dict__:
+            task.__dict__["calibration"] = self.calibration
         return task
 
     def attributes(self, problem: Problem) -> Attributes | None:
@@ -107,7 +124,9 @@ class Task:
 
     def among_present(self) -> Task:
         """The same task of the classes that have samples."""
-        return replace(self, problem=among_present(self.problem), evidence=self.evidence.among(self.problem.present))
+        here = self.problem.present
+        start = None if self.start is None else self.start[here]
+        return self.asking(among_present(self.problem), evidence=self.evidence.among(here), start=start)
 
     @property
     def line(self) -> Vector | None:
@@ -132,6 +151,11 @@ class Task:
         return self.line
 
 
+def believing(task: Task, method: str) -> Task:
+    """The task as the method sees it: with soft labels, where these are borrowed and serve it."""
+    return task.informed if method in BORROWING else task
+
+
 def tune(task: Task, method: str = "cap") -> Found:
     """What the method finds, with offsets of mean 0, or no adjustment at all where that is no worse.
 
@@ -140,7 +164,7 @@ def tune(task: Task, method: str = "cap") -> Found:
     """
     if method not in METHODS:
         raise InputError(f"method is {method!r}; it must be one of {', '.join(METHODS)}.")
-    task = task.informed if method in BORROWING else task
+    task = believing(task, method)
     problem, choose = task.problem, METHODS[method]
     found = choose(task) if problem.present.all() else _from_present(task, choose)
     adjustment = found.adjustment.centred()
@@ -170,7 +194,7 @@ def _from_present(task: Task, choose: Callable[[Task], Found]) -> Found:
 def _cap(task: Task) -> Found:
     if task.parameters == "l" and task.pooling is not None:
         strength = default_strength(task.problem) if task.pooling == "auto" else _strength(task.pooling)
-        return pool(task.problem, task.prior(), task.usable_line, strength)
+        return pool(task.problem, task.prior(), task.usable_line, strength, task.start)
     problem, columns = task.problem, task.dictionary(task.problem).values
     space = Space.of(
         columns if task.parameters in ("l", "both") else None,
@@ -181,13 +205,15 @@ def _cap(task: Task) -> Found:
 
 
 def _start(task: Task, columns: NDArray[np.float64], space: Space) -> Vector:
-    """Where offsets may move, the tuned line of logit adjustment, or the smooth answer if frequencies are unknown."""
+    """Where offsets may move: what is known to be near, the tuned line of logit adjustment, or the smooth answer."""
     start, m = np.zeros(space.size), space.offsets.shape[1]
     if m == 0:
         return start
-    if task.usable_line is not None:
-        l = _on_line(task, task.usable_line).adjustment.l
-        start[:m] = np.linalg.lstsq(columns, l - l.mean(), rcond=None)[0]
+    near = task.start
+    if near is None and task.usable_line is not None:
+        near = _on_line(task, task.usable_line).adjustment.l
+    if near is not None:
+        start[:m] = np.linalg.lstsq(columns, near - near.mean(), rcond=None)[0]
     else:
         start[:m] = minimise_offsets(task.problem, columns, start[:m], max_iterations=START_ITERATIONS)
     return start
@@ -209,6 +235,7 @@ def _plain(task: Task) -> Found:
         both = np.append(minimise_offsets(problem, free, none, max_iterations=FREE_ITERATIONS), none)
         return exact_search(problem, Space.of(free, free), [both], max_rounds=FREE_ROUNDS, seed=task.seed)
     contained = [problem.neutral, *(found.adjustment for found in _contained(task))]
+    contained += [] if task.start is None else [Adjustment.offsets(task.start)]
     freed = []
     for start in contained:
         l = minimise_offsets(problem, free, start.l, max_iterations=FREE_ITERATIONS)

@@ -10,16 +10,18 @@ validation samples: with few, the answer is the calibrated one; with many, every
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from capri.constraints import EITHER_WAY, Constraint
 from capri.forms import ErrorFunction, Form
+from capri.objectives import quality_of
 from capri.posthoc.adjustment import Adjustment, Direction, Vector
 from capri.posthoc.calibration import labels_per_class
-from capri.posthoc.line import choose, settle, trace
+from capri.posthoc.line import Line, choose, least_beyond, settle, trace, trace_near
 from capri.posthoc.problem import Problem, Worth, tally
 from capri.posthoc.search import Found, Space, exact_search
 from capri.posthoc.smooth import minimise_offsets
@@ -33,6 +35,21 @@ FEW = 20  # classes, each of which the exact lines at the end can take by itself
 CARE = 2.0  # times the penalty where lines are exact: steps of the objective fit the noise of the sample
 CAUTION = 0.65  # standard errors by which limits are lowered
 OPINION = 15.0  # labels of a class that the model's opinion is worth where limits are concerned
+
+
+class Price(Constraint):
+    """A limit that is a place on a curve rather than a promise: it is taken to the letter, without `CAUTION`.
+
+    Of what goes by the name of a quality too it limits the error, and says so as a floor.
+    """
+
+    def __post_init__(self) -> None:
+        """Nothing is refused: whoever draws a curve gives an objective and a number."""
+
+    def __str__(self) -> str:
+        floor = quality_of(self.objective) not in (None, *EITHER_WAY)
+        shown = Constraint(self.objective, 1 - self.bound if floor else self.bound, floor=floor)
+        return str(shown)
 
 
 def default_strength(problem: Problem) -> float:
@@ -59,13 +76,45 @@ class Prior:
     scale: float
     word: float = 0.0
 
-    def penalty(self, strength: float) -> NDArray[np.float64]:
-        """The matrix A with ‖A (l − l₀)‖² the penalty above; common shifts cost nothing."""
+    def penalty(self, strength: float) -> Penalty:
+        """A with ‖A (l − l₀)‖² the penalty above; common shifts cost nothing."""
         k = len(self.centre)
-        common = np.eye(k) - 1 / k
-        basis = np.column_stack([np.ones(k), self.columns])
-        own = np.eye(k) - basis @ np.linalg.pinv(basis)
-        return np.vstack([np.sqrt(min(SHARED, TOGETHER / k)) * common, own]) * (np.sqrt(strength / k) * self.scale)
+        left, sizes, _ = np.linalg.svd(np.column_stack([np.ones(k), self.columns]), full_matrices=False)
+        spanned = left[:, sizes > 1e-15 * sizes.max()]  # as pinv has it
+        own = np.sqrt(strength / k) * self.scale
+        return Penalty(spanned, np.sqrt(min(SHARED, TOGETHER / k)) * own, own)
+
+
+@dataclass(frozen=True, eq=False)
+class Penalty:
+    """The matrix (2K, K) of a (I − 1/K) above b (I − U Uᵀ), by its products with vectors: U (K, M) is orthonormal."""
+
+    spanned: NDArray[np.float64]
+    common: float
+    own: float
+    turned: bool = False
+    __array_ufunc__ = None  # numbers times this are left to it
+
+    @property
+    def T(self) -> Penalty:
+        """Transposed."""
+        return replace(self, turned=not self.turned)
+
+    def __rmul__(self, factor: float) -> Penalty:
+        return replace(self, common=factor * self.common, own=factor * self.own)
+
+    def __matmul__(self, v: Vector) -> Vector:
+        if self.turned:
+            k = len(v) // 2
+            return self.common * _centred(v[:k]) + self.own * self._rest(v[k:])
+        return np.concatenate([self.common * _centred(v), self.own * self._rest(v)])
+
+    def _rest(self, v: Vector) -> Vector:
+        return np.asarray(v - self.spanned @ (self.spanned.T @ v))
+
+
+def _centred(v: Vector) -> Vector:
+    return np.asarray(v - v.mean())
 
 
 def weights(columns: NDArray[np.float64], l: Vector) -> dict[str, Vector]:
@@ -75,19 +124,21 @@ def weights(columns: NDArray[np.float64], l: Vector) -> dict[str, Vector]:
     return {"l": w[1:], "residual": l - basis @ w}
 
 
-def pool(problem: Problem, prior: Prior, line: Vector | None, strength: float) -> Found:
+def pool(problem: Problem, prior: Prior, line: Vector | None, strength: float, start: Vector | None = None) -> Found:
     """The offsets of a given λ, within the constraints; by soft labels never worse than none, the penalty included.
+
+    The search starts from the calibrated answer, or from offsets that are known to be near.
 
     A limit that holds on these samples holds on others with even odds. So where the model's opinion counts, limits are
     lowered by part of a standard error (`CAUTION`) of what is limited, as far as the unadjusted scores can keep them.
     """
     penalty = prior.penalty(strength)
-    found = _pool(Penalised(problem, penalty, prior.centre), prior, line)
+    found = _pool(Penalised(problem, penalty, prior.centre), prior, line, start)
     if problem.constraints and problem.beliefs is not None:
         caution = [CAUTION * e for e in limit_errors(problem, found)]
         if max(caution) > 0:
             strict = problem.derived(beliefs=problem.beliefs, caution=caution)
-            found = _pool(Penalised(strict, penalty, prior.centre), prior, line)
+            found = _pool(Penalised(strict, penalty, prior.centre), prior, line, start)
     known = f"T = {1 / prior.scale:.3g}, {prior.word:.0%} at its word, λ = {strength:.3g}"
     reason = f"pooled around the calibrated answer ({known})"
     judge, settled = Penalised(problem, penalty, prior.centre), problem.beliefs is not None
@@ -101,7 +152,7 @@ class Penalised(NamedTuple):
     """The objective plus ‖penalty (l − centre)‖²: what pooling goes by."""
 
     problem: Problem
-    penalty: NDArray[np.float64]
+    penalty: Penalty
     centre: Vector
 
     def worth(self, l: Vector) -> Worth:
@@ -109,29 +160,73 @@ class Penalised(NamedTuple):
         violation, value = self.problem.worth(Adjustment.offsets(l))
         return Worth(violation, value + float(np.sum((self.penalty @ (l - self.centre)) ** 2)))
 
-    def smooth_minimum(self) -> Vector:
-        """By the smooth twin of the objective, from the centre."""
-        free = np.eye(self.problem.n_classes)
-        return minimise_offsets(self.problem, free, self.centre, penalty=self.penalty, centre=self.centre)
+    def smooth_minimum(self, start: Vector | None = None) -> Vector:
+        """By the smooth twin of the objective, from the centre unless told otherwise."""
+        begin = self.centre if start is None else start
+        return minimise_offsets(self.problem, None, begin, penalty=self.penalty, centre=self.centre)
 
     def step(self, l: Vector, g: Vector) -> Vector:
         """From l to the best point along g, by an exact line; the penalty is a parabola along it."""
-        traced = trace(self.problem, Adjustment.offsets(l), Direction(np.zeros(len(l)), g))
-        edges, rest, slope = traced.breakpoints, self.penalty @ (l - self.centre), self.penalty @ g
-        if len(edges) == 0:
-            return l
-        t = np.concatenate([edges[:1], (edges[1:] + edges[:-1]) / 2, edges[-1:]])
-        charge = rest @ rest + 2 * t * (rest @ slope) + t**2 * (slope @ slope)
-        best, _ = choose(traced._replace(values=traced.values + charge))
+        charge = self._charge(l, g)
+        best = self._best_near(l, g, charge)
+        if best is None:
+            traced = trace(self.problem, Adjustment.offsets(l), Direction(np.zeros(len(l)), g))
+            best, _ = _cheapest(traced, charge)
         there = l + best * g
         return there if self.worth(there).better_than(self.worth(l)) else l
 
+    def _charge(self, l: Vector, g: Vector) -> Parabola:
+        """The penalty along a line."""
+        rest, slope = self.penalty @ (l - self.centre), self.penalty @ g
+        return Parabola(float(rest @ rest), 2 * float(rest @ slope), float(slope @ slope))
 
-def _pool(goal: Penalised, prior: Prior, line: Vector | None) -> Adjustment:
+    def _best_near(self, l: Vector, g: Vector, charge: Parabola) -> float | None:
+        """The best t, where the problem is screened and no better one can lie outside of the box; else None."""
+        problem, left, start = self.problem, self.problem.remainder, Adjustment.offsets(l)
+        rising = isinstance(problem.objective, Form) and problem.objective.rises
+        if left is None or not rising or problem.constraints or (reach := left.room(start, g)) == 0:
+            return None
+        near = trace_near(problem, left, start, g, reach)
+        edges = near.line.breakpoints
+        if len(edges) < 2:
+            return None
+        best, worth = _cheapest(near.line, charge)
+        before = least_beyond(problem, left, near.first, g) + charge.least(-np.inf, edges[0])
+        behind = least_beyond(problem, left, near.last, -g) + charge.least(edges[-1], np.inf)
+        return best if edges[0] < best < edges[-1] and min(before, behind) > worth.value else None
+
+
+class Parabola(NamedTuple):
+    """a + b t + c t²."""
+
+    a: float
+    b: float
+    c: float
+
+    def at(self, t: Vector) -> Vector:
+        """Its values."""
+        return np.asarray(self.a + t * self.b + t**2 * self.c)
+
+    def least(self, low: float, high: float) -> float:
+        """Its least value in a range, c ≥ 0."""
+        t = np.clip(-self.b / (2 * self.c) if self.c > 0 else 0.0, low, high)
+        return float(self.a + t * self.b + t**2 * self.c)
+
+
+def _cheapest(line: Line, charge: Parabola) -> tuple[float, Worth]:
+    """The best point of a line on which a charge is made."""
+    edges = line.breakpoints
+    if len(edges) == 0:
+        return 0.0, Worth(np.inf, np.inf)
+    t = np.concatenate([edges[:1], (edges[1:] + edges[:-1]) / 2, edges[-1:]])
+    return choose(line._replace(values=line.values + charge.at(t)))
+
+
+def _pool(goal: Penalised, prior: Prior, line: Vector | None, start: Vector | None) -> Adjustment:
     """By a smooth search, ended by exact lines where the objective is not smooth."""
-    problem, l = goal.problem, goal.smooth_minimum()
+    problem, l = goal.problem, goal.smooth_minimum(start)
     careful = goal._replace(penalty=np.sqrt(CARE) * goal.penalty)
-    for g in _directions(problem, prior, line, l).T:
+    for g in _directions(problem, prior, line, l, near=start is not None).T:
         l = careful.step(l, g)
     found = Adjustment.offsets(l)
     if problem.worth(found).feasible:
@@ -140,15 +235,17 @@ def _pool(goal: Penalised, prior: Prior, line: Vector | None) -> Adjustment:
     return best_on_the_way(problem, safe, found)
 
 
-def _directions(problem: Problem, prior: Prior, line: Vector | None, l: Vector) -> NDArray[np.float64]:
+def _directions(problem: Problem, prior: Prior, line: Vector | None, l: Vector, *, near: bool) -> NDArray[np.float64]:
     """Away from the calibrated answer, along logit adjustment and D, and of few classes each by itself.
 
-    A sum of class errors by soft labels is smooth enough to do without exact lines.
+    A sum of class errors by soft labels is smooth enough to do without exact lines. From an answer that is near, those
+    along D gain nothing on other samples.
     """
     k, linear = problem.n_classes, isinstance(problem.objective, Form) and problem.objective.is_linear
     if linear and problem.beliefs is not None:
         return np.zeros((k, 0))
-    away = np.column_stack([l - prior.centre, *([] if line is None else [line]), prior.columns])
+    columns = [l - prior.centre, *([] if line is None else [line]), *([] if near else prior.columns.T)]
+    away = np.column_stack(columns)
     return np.column_stack([away, np.eye(k)]) if k <= FEW else away
 
 
@@ -156,7 +253,7 @@ def limit_errors(problem: Problem, found: Adjustment) -> list[float]:
     """A standard error of each limited objective; of its difference to the unadjusted one, where that is limited.
 
     It is no more than what the unadjusted scores leave free, so that there is always a way to keep the limit.
-    Objectives on the confusion matrix have none.
+    Objectives on the confusion matrix have none, and a price needs none.
     """
     labels = labels_per_class(problem)[problem.present] + OPINION
     before, after = (problem.errors(a)[problem.present] for a in (problem.neutral, found))
@@ -166,7 +263,7 @@ def limit_errors(problem: Problem, found: Adjustment) -> list[float]:
     changed = (turned / np.where(problem.totals > 0, problem.totals, 1))[problem.present]
     errors = []
     for constraint, bound in zip(problem.constraints, problem.bounds, strict=True):
-        if isinstance(bound.evaluator, Form | ErrorFunction):
+        if isinstance(bound.evaluator, Form | ErrorFunction) and not isinstance(constraint, Price):
             _, slope = bound.evaluator.smooth(after)
             variance = changed if constraint.relative else after * (1 - after)
             free = bound.limit - bound.evaluator(before)

@@ -24,12 +24,24 @@ from capri._checks import InputError, check_counts, check_labels, check_sample_w
 from capri._lazy import once
 from capri.constraints import Constraint, ConstraintLike, as_constraint
 from capri.errors import Absent, resolve_absent
-from capri.forms import ClassContext, ConfusionEvaluator, Evaluator, on_confusion
+from capri.forms import (
+    ClassContext,
+    ConfusionEvaluator,
+    ConfusionForm,
+    ConfusionFunction,
+    Evaluator,
+    MarginFunction,
+    on_confusion,
+    on_margins,
+)
 from capri.objectives import Objective, ObjectiveLike, as_objective
 from capri.posthoc import _kernels
 from capri.posthoc._compiled import by_rows
 from capri.posthoc.adjustment import Adjustment, Vector
-from capri.shares import in_shares
+from capri.posthoc.matrices import some_rows
+from capri.posthoc.opinion import Opinion
+from capri.posthoc.screening import Remainder, screen
+from capri.shares import in_shares, share_factors
 
 TOLERANCE = 1e-12  # smaller differences between two worths are rounding
 ROUNDING = 1e-9  # of sums over many samples; one sample too many is a larger violation than that
@@ -74,6 +86,11 @@ class Bound:
     text: str
 
 
+def is_neutral(adjustment: Adjustment) -> bool:
+    """Does it change nothing?"""
+    return bool((adjustment.delta == 1).all() and not adjustment.l.any())
+
+
 class Problem:
     """Scores (n_samples, K) with labels, and an objective to lower by adjusting them to Δ∘scores − l.
 
@@ -104,6 +121,7 @@ class Problem:
         weight = np.ones(n_samples) if weight is None else weight
         totals = tally(labels, weight, n_classes)
         resolve_absent(totals, absent, class_names)
+        world = None if shares is None else _checked_shares(shares, totals)
         self._pose(
             np.ascontiguousarray(checked, dtype=wanted),
             labels,
@@ -111,19 +129,19 @@ class Problem:
             ClassContext.of(totals, class_names=class_names, **context),
             as_objective(objective),
             [as_constraint(c) for c in constraints],
-            None if shares is None else check_counts(shares, n_classes, name="shares"),
+            world,
         )
 
     def _pose(
         self,
-        scores: NDArray[Any],
+        scores: Any,
         y: NDArray[np.int64],
         given: Vector,
         context: ClassContext,
         objective: Objective,
         constraints: list[Constraint],
         shares: Vector | None = None,
-        beliefs: NDArray[Any] | None = None,
+        beliefs: Any = None,
         caution: Sequence[float] | None = None,
     ) -> None:
         self.scores, self.y, self.given, self.shares = scores, y, given, shares
@@ -131,15 +149,19 @@ class Problem:
         self.n_samples, self.n_classes = scores.shape
         counts = tally(y, given, self.n_classes)
         self.present = counts > 0
-        self.beliefs: NDArray[Any] | None = None
+        self.beliefs: Any = None
         if beliefs is None:
             self.weight = in_shares(given, counts, shares, y)
             self.totals = tally(y, self.weight, self.n_classes)
         else:
             masses = beliefs.sum(axis=0, dtype=np.float64)
-            self.beliefs = in_shares(beliefs, masses, counts if shares is None else shares)
+            factor = share_factors(masses, counts if shares is None else shares)
+            self.beliefs = (
+                beliefs.times(factor) if isinstance(beliefs, Opinion) else beliefs * factor.astype(beliefs.dtype)
+            )
             self.weight = self.beliefs.sum(axis=1, dtype=np.float64)
             self.totals = self.beliefs.sum(axis=0, dtype=np.float64)
+        self.remainder: Remainder | None = None
         self.context = context.with_totals(np.where(self.present, self.totals, 0.0))
         self.objective_spec, self.constraints = objective, constraints
         self.objective = objective.on(self.context)
@@ -153,7 +175,7 @@ class Problem:
     def membership(self) -> NDArray[Any]:
         """M (n_samples, K): with how much of its weight a sample is of each class."""
         if self.beliefs is not None:
-            return self.beliefs
+            return np.asarray(self.beliefs)
         mass = np.zeros(self.scores.shape, self.scores.dtype)
         mass[np.arange(self.n_samples), self.y] = self.weight
         return mass
@@ -167,6 +189,8 @@ class Problem:
     @once
     def bounds(self) -> list[Bound]:
         """The constraints, with their limits on these data."""
+        if not self.constraints:
+            return []
         confusion = self.confusion(self.neutral)
         bounds = []
         for constraint, caution in zip(self.constraints, self.caution, strict=True):
@@ -194,9 +218,21 @@ class Problem:
 
     def predict(self, adjustment: Adjustment) -> NDArray[np.int64]:
         """argmax of Δ∘scores − l."""
+        if is_neutral(adjustment):
+            return self._unadjusted
+        if self.remainder is not None and self.remainder.decides(adjustment):
+            return self.remainder.predict(adjustment)
+        return self._decide(adjustment)
+
+    def _decide(self, adjustment: Adjustment) -> NDArray[np.int64]:
         predictions = np.empty(self.n_samples, np.int64)
         by_rows(_kernels.predict, (self.scores, predictions), *adjustment)
         return predictions
+
+    @once
+    def _unadjusted(self) -> NDArray[np.int64]:
+        """Predictions without adjustment, which many ask for."""
+        return self._decide(self.neutral)
 
     def confusion(self, adjustment: Adjustment) -> NDArray[np.float64]:
         """Confusion matrix (weights) of an adjustment."""
@@ -226,23 +262,50 @@ class Problem:
 
     def worth(self, adjustment: Adjustment) -> Worth:
         """Violation and objective of an adjustment, exactly as `predict` gives them."""
+        return self.judged(self.values(adjustment))
+
+    def values(self, adjustment: Adjustment) -> list[float]:
+        """The objective and those of the constraints, of an adjustment."""
         if not self.on_confusion:
-            return self.worth_of_errors(self.errors(adjustment)[self.present])
-        confusion = self.confusion(adjustment)
-        return self._judge([on_confusion(e, confusion) for e in self.evaluators])
+            errors = self.errors(adjustment)[self.present]
+            return [e(errors) for e in self.evaluators]
+        predictions = self.predict(adjustment)
+        if all(on_margins(e) for e in self.evaluators):
+            margins = self.margins_of(predictions)
+            return [self.of_margins(e, *margins) for e in self.evaluators]
+        confusion = self.confusion_of(predictions)
+        return [on_confusion(e, confusion) for e in self.evaluators]
 
-    def worth_of_errors(self, errors: Vector) -> Worth:
-        """Violation and objective of given errors of the present classes."""
-        return self._judge([e(errors) for e in self.evaluators])
+    def margins_of(self, predictions: NDArray[np.int64]) -> tuple[Vector, Vector]:
+        """Diagonal and column sums of the confusion matrix of predictions; row sums are the totals."""
+        samples, k = np.arange(self.n_samples), self.n_classes
+        hits = tally(predictions, self.mass(samples, predictions), k)
+        return hits, tally(predictions, self.weight, k)
 
-    def _judge(self, values: Sequence[float]) -> Worth:
+    def of_margins(self, evaluator: Evaluator, hits: Vector, columns: Vector) -> float:
+        """An objective that asks for no more than these and the totals."""
+        if isinstance(evaluator, ConfusionForm | MarginFunction):
+            return evaluator.of_margins(hits, self.totals, columns)
+        assert not isinstance(evaluator, ConfusionFunction)
+        return evaluator(1 - hits[self.present] / self.totals[self.present])
+
+    def judged(self, values: Sequence[float]) -> Worth:
+        """Violation and objective, of the values of the objective and of those of the constraints."""
         violation = sum(max(0.0, v - b.limit) for v, b in zip(values[1:], self.bounds, strict=True))
         return Worth(float(violation), values[0])
+
+    def screen(self, centre: Adjustment, radius: float, reach: float = 0.0) -> Remainder:
+        """What is left of the scores in a box, by which adjustments in it are judged from now on."""
+        self.remainder = left = screen(self.scores, centre, radius, reach)
+        self.entry_masses = self.mass(left.samples, left.classes.astype(np.int64)).astype(self.scores.dtype)
+        return left
 
     def subset(self, chosen: NDArray[np.bool_]) -> Problem:
         """The same question on some of the samples. Limits of relative constraints are those of the chosen samples."""
         beliefs = None if self.beliefs is None else self.beliefs[chosen]
-        return self.derived(scores=self.scores[chosen], y=self.y[chosen], given=self.given[chosen], beliefs=beliefs)
+        return self.derived(
+            scores=some_rows(self.scores, chosen), y=self.y[chosen], given=self.given[chosen], beliefs=beliefs
+        )
 
     def joined(self, unlabelled: NDArray[Any]) -> Problem:
         """The same question with further samples that have no labels: they weigh nothing until beliefs say so."""
@@ -253,7 +316,7 @@ class Problem:
             given=np.concatenate([self.given, none]),
         )
 
-    def believing(self, beliefs: NDArray[Any]) -> Problem:
+    def believing(self, beliefs: Any) -> Problem:
         """The same question with soft labels, (n_samples, K): how much of each sample counts for each class."""
         return self.derived(beliefs=beliefs)
 
@@ -264,6 +327,16 @@ class Problem:
         problem = object.__new__(Problem)
         problem._pose(**taken)
         return problem
+
+
+def _checked_shares(shares: ArrayLike, totals: Vector) -> Vector:
+    """Shares of the classes in the world (K,), above 0 for each class that has samples."""
+    checked = check_counts(shares, len(totals), name="shares")
+    if (lost := np.flatnonzero((checked == 0) & (totals > 0))).size:
+        raise InputError(
+            f"shares of class {lost[0]} is 0, but there are samples of it; leave these out, or give it a small share."
+        )
+    return checked
 
 
 def check_direction(values: ArrayLike | None, n_classes: int, name: str) -> Vector:

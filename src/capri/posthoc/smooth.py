@@ -22,16 +22,23 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
+from capri._lazy import once
 from capri.forms import ConfusionForm, ErrorFunction, Evaluator, Form, MarginFunction, on_confusion
 from capri.objectives import balanced
-from capri.posthoc._kernels import SQUARINGS, soft_decisions, soft_margins, soft_slopes
+from capri.posthoc import _kernels, matrices
+from capri.posthoc._compiled import summed
+from capri.posthoc._kernels import soft_margins, soft_slopes
 from capri.posthoc.adjustment import Adjustment, Vector
+from capri.posthoc.opinion import in_units, soften
 from capri.posthoc.problem import Problem
 
 Part: TypeAlias = Literal["l", "delta"]
 HINGE = 100.0  # weight of a squared violation
 SHARPNESS = 8.0  # median margin of the sharpened scores; reproduction/benchmarks/heldout.py compares
 MARGIN_SAMPLES = 2000  # from which the median margin is told
+LOST = 12.0  # sharpened nats below the best from which classes are left out: less than e^−12 of its mass
+BOX = 0.25  # size of the box in median margins
+OFTEN, WIDER = 3, 2.0  # how many boxes may be too small, and by how much they grow from then on
 ITERATIONS, PRECISION = 30, 1e-6  # of L-BFGS: how many at most, and the relative decrease at which it stops
 
 
@@ -44,6 +51,17 @@ def median_margin(problem: Problem, at_most: int = MARGIN_SAMPLES) -> float:
     own = z[sample, y]
     z[sample, y] = -np.inf
     return max(float(np.median(np.abs(own - z.max(axis=1)))), 1e-6)
+
+
+class Linear(Protocol):
+    """A matrix, or what multiplies vectors as one."""
+
+    @property
+    def T(self) -> Any:
+        """Transposed."""
+
+    def __matmul__(self, v: Vector, /) -> Any:
+        """Its product with a vector."""
 
 
 class Smooth(Protocol):
@@ -67,7 +85,8 @@ class Surrogate:
         self.problem = problem
         self.sharpness = SHARPNESS / median_margin(problem)
         self.objective = neighbour(problem.objective, problem)
-        self._p = np.empty_like(problem.scores)
+        self.near: _Near | None = None
+        self.screenings = 0
         self.limits = self._soft_limits()
 
     def errors(self, adjustment: Adjustment) -> Vector:
@@ -83,6 +102,8 @@ class Surrogate:
         """Value, and gradient in the offsets or the multipliers."""
         at = self.problem
         value, by_hits, by_columns = self._value(*self._margins(adjustment))
+        if of == "l" and self._is_screened(adjustment):
+            return value, -self.sharpness * self._around(adjustment).slopes(by_hits, by_columns)
         slopes = np.zeros(at.n_classes)
         by = at.scores if of == "delta" else np.ones((1, 1), at.scores.dtype)
         soft_slopes(self._p, at.membership, at.weight, by_hits, by_columns, by, slopes)
@@ -94,10 +115,34 @@ class Surrogate:
 
     def _margins(self, adjustment: Adjustment) -> tuple[Vector, Vector]:
         """Hits and column sums of the soft confusion matrix; the soft decisions stay in `_p`."""
+        if self._is_screened(adjustment):
+            return self._around(adjustment).margins(self.sharpness * adjustment.l, with_columns=self._by_columns)
         at, hits, columns = self.problem, np.zeros(self.problem.n_classes), np.zeros(self.problem.n_classes)
         soften(at.scores, self.sharpness * adjustment.delta, self.sharpness * adjustment.l, self._p)
         soft_margins(self._p, at.membership, at.weight, hits, columns)
         return hits, columns
+
+    @once
+    def _p(self) -> NDArray[Any]:
+        """Room for soft decisions."""
+        return np.empty(self.problem.scores.shape, self.problem.scores.dtype)
+
+    @property
+    def _by_columns(self) -> bool:
+        """Does the objective, or a limit, depend on how often classes are decided for?"""
+        return any(isinstance(e, ConfusionForm | MarginFunction) for e in (self.objective, *self.problem.evaluators))
+
+    def _is_screened(self, adjustment: Adjustment) -> bool:
+        """Are there so many scores that it pays to know which of them matter? Of offsets only."""
+        return self.problem.scores.size >= matrices.LARGE and bool((adjustment.delta == 1).all())
+
+    def _around(self, adjustment: Adjustment) -> _Near:
+        """What matters around an adjustment; screened again, more widely, where a search has left the box."""
+        if self.near is None or not self.near.remainder.holds(adjustment):
+            self.screenings += 1
+            radius = BOX * SHARPNESS / self.sharpness * max(1.0, WIDER ** (self.screenings - OFTEN))
+            self.near = _Near(self.problem, adjustment, radius, LOST / self.sharpness, self.sharpness)
+        return self.near
 
     def _value(self, hits: Vector, columns: Vector) -> tuple[float, Vector, Vector]:
         """The surrogate and its derivatives by hits and columns."""
@@ -132,6 +177,29 @@ class Surrogate:
         ]
 
 
+class _Near:
+    """Soft decisions of the classes that matter around an adjustment."""
+
+    def __init__(self, problem: Problem, centre: Adjustment, radius: float, reach: float, sharpness: float) -> None:
+        self.remainder = problem.screen(centre, radius, reach)
+        self.masses, self.p = problem.entry_masses, np.empty_like(self.remainder.scores)
+        self._rows = (self.remainder.starts[:-1], self.remainder.starts[1:], problem.weight)
+        self._sharpness = sharpness
+
+    def margins(self, sharpened: Vector, *, with_columns: bool) -> tuple[Vector, Vector]:
+        """Hits and column sums (0 where nobody asks) of the soft confusion matrix, at offsets times the sharpness."""
+        rest, k = self.remainder, len(sharpened)
+        scale, shift = in_units(np.array(self._sharpness), sharpened, rest.scores.dtype)
+        entries = (rest.classes, rest.scores, self.masses, self.p)
+        sums = summed(_kernels.margins_of_entries, self._rows, 2 * k, *entries, scale[()], shift, with_columns)
+        return sums[:k], sums[k:]
+
+    def slopes(self, by_hits: Vector, by_columns: Vector) -> Vector:
+        """The derivative by sharpened scores, of what has these derivatives by the margins."""
+        entries = (self.remainder.classes, self.masses, self.p)
+        return summed(_kernels.slopes_of_entries, self._rows, len(by_hits), *entries, by_hits, by_columns)
+
+
 SmoothEvaluator: TypeAlias = Form | ErrorFunction | ConfusionForm | MarginFunction
 
 
@@ -158,13 +226,6 @@ def neighbour(evaluator: Evaluator, problem: Problem) -> SmoothEvaluator:
     form = balanced().on(problem.context)
     assert isinstance(form, Form)
     return form
-
-
-def soften(scores: NDArray[Any], scale: Vector, shift: Vector, out: NDArray[Any]) -> NDArray[Any]:
-    """softmax(scale∘scores − shift), (n_samples, K), into `out`."""
-    unit = 1 / 2**SQUARINGS
-    soft_decisions(scores, (unit * scale).astype(scores.dtype), (unit * shift).astype(scores.dtype), out)
-    return out
 
 
 class _OneBlasThread:
@@ -229,21 +290,24 @@ if hasattr(os, "register_at_fork"):
 
 def minimise_offsets(
     problem: Problem,
-    basis: NDArray[np.float64],
+    basis: NDArray[np.float64] | None,
     start: Vector,
     *,
-    penalty: NDArray[np.float64] | None = None,
+    penalty: Linear | None = None,
     centre: Vector | None = None,
     max_iterations: int = ITERATIONS,
 ) -> Vector:
-    """θ that minimises the surrogate at l = basis θ, plus ‖penalty (θ − centre)‖² where there is a penalty."""
-    if basis.shape[1] == 0:
+    """θ that minimises the surrogate at l = basis θ, plus ‖penalty (θ − centre)‖² where there is a penalty.
+
+    Without a basis l = θ.
+    """
+    if basis is not None and basis.shape[1] == 0:
         return start
     surrogate, middle = Surrogate(problem), 0.0 if centre is None else centre
 
     def function(theta: Vector) -> tuple[float, Vector]:
-        value, slope = surrogate.gradient(Adjustment.offsets(basis @ theta))
-        gradient = basis.T @ slope
+        value, slope = surrogate.gradient(Adjustment.offsets(theta if basis is None else basis @ theta))
+        gradient = slope if basis is None else basis.T @ slope
         if penalty is not None:
             rest = penalty @ (theta - middle)
             value, gradient = value + float(rest @ rest), gradient + 2 * (penalty.T @ rest)
@@ -252,11 +316,25 @@ def minimise_offsets(
     return descend(function, start, max_iterations)
 
 
-def descend(function: Callable[[Vector], tuple[float, Vector]], start: Vector, max_iterations: int) -> Vector:
-    """Where L-BFGS ends on a function that returns its value and its gradient."""
+def descend(
+    function: Callable[[Vector], tuple[float, Vector]],
+    start: Vector,
+    max_iterations: int,
+    stiffness: Vector | None = None,
+) -> Vector:
+    """Where L-BFGS ends on a function that returns its value and its gradient.
+
+    stiffness: curvature by each coordinate, where it is known to differ much; then fewer steps are needed.
+    """
+    unit = np.ones(len(start)) if stiffness is None else np.exp2(-np.round(np.log2(stiffness) / 2))  # exact factors
+
+    def scaled(x: Vector) -> tuple[float, Vector]:
+        value, gradient = function(unit * x)
+        return value, unit * gradient
+
     options = {"maxiter": max_iterations, "maxfun": 2 * max_iterations, "ftol": PRECISION}
     with _one_blas_thread:
-        return np.asarray(minimize(function, start, jac=True, method="L-BFGS-B", options=options).x)
+        return unit * np.asarray(minimize(scaled, start / unit, jac=True, method="L-BFGS-B", options=options).x)
 
 
 @dataclass(frozen=True, eq=False)

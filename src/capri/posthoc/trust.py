@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
 from capri.errors import THIN
 from capri.evaluation import STANDARD, evaluate_confusion
-from capri.policy import Validation
+from capri.forms import on_confusion
+from capri.objectives import Objective
 from capri.posthoc.adjustment import Adjustment, Vector
-from capri.posthoc.heldout import Gain
+from capri.posthoc.heldout import TUNED, Gain
 from capri.posthoc.problem import Problem, tally
+from capri.validation import Validation
 
+NOTHING: Mapping[str, Gain] = MappingProxyType({})  # was judged out of fold
 DEGENERATE = 0.5  # so is predicting fewer than this share of the classes that were predicted before
 
 
@@ -24,21 +29,31 @@ class DegenerateWarning(UserWarning):
     """Tuning collapsed predictions onto few classes."""
 
 
-def validate(problem: Problem, adjustment: Adjustment, *, feasible: bool, gain: Gain | None = None) -> Validation:
-    """Before and after, on the problem's own samples; with what is gained out of fold, where that was judged."""
-    names = dict.fromkeys([*STANDARD, problem.objective_spec.name])
-    chosen = [problem.objective_spec if n == problem.objective_spec.name else n for n in names]
+def validate(
+    problem: Problem,
+    adjustment: Adjustment,
+    *,
+    feasible: bool,
+    gains: Mapping[str, Gain] = NOTHING,
+    beside: Sequence[Objective] = (),
+) -> Validation:
+    """Before and after, on the problem's own samples; with what each rung gains out of fold, where that was judged.
+
+    beside: objectives to tell of beside the standard ones and the tuned one.
+    """
+    given = {objective.name: objective for objective in (*beside, problem.objective_spec)}
+    chosen = [given.get(name, name) for name in dict.fromkeys([*STANDARD, *given])]
     context = {"weights": problem.context.weights, "groups": problem.context.groups}
     context["class_counts"] = problem.context.class_counts
-    figures = []
+    figures, confusions = [], []
     for predictions in (problem.predict(problem.neutral), problem.predict(adjustment)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # absent classes were announced when the problem was posed
-            confusion = problem.confusion_of(predictions)
+            confusions.append(problem.confusion_of(predictions))
             names_of = problem.context.class_names
-            figures.append(evaluate_confusion(confusion, chosen, absent="ignore", class_names=names_of, **context))
+            figures.append(evaluate_confusion(confusions[-1], chosen, absent="ignore", class_names=names_of, **context))
     before, after = figures
-    name = problem.objective_spec.name
+    name, gain = problem.objective_spec.name, gains.get(TUNED)
     return Validation(
         objective=name,
         before=before,
@@ -50,6 +65,9 @@ def validate(problem: Problem, adjustment: Adjustment, *, feasible: bool, gain: 
         improvement=None if gain is None else gain.mean,
         interval=None if gain is None else gain.interval,
         feasible=feasible,
+        ladder={rung: (g.mean, *g.interval) for rung, g in gains.items()},
+        limits={b.text: (on_confusion(b.evaluator, confusions[-1]), b.limit) for b in problem.bounds},
+        class_names=problem.context.class_names,
     )
 
 
@@ -68,7 +86,7 @@ def warn_if_thin(problem: Problem) -> None:
             f"{len(thin)} of {problem.n_classes} classes have fewer than {THIN} validation samples "
             f"({', '.join(names)}{more}); their errors are rough, so keep pooling on and check on held-out data.",
             ThinClassWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

@@ -22,13 +22,24 @@ INK, BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY = (
 CYCLE = (BLUE, ORANGE, GREEN, PINK, RED, SKY, INK)
 
 
+#: Before and after, wherever a figure tells the two apart.
+BEFORE, AFTER = ORANGE, BLUE
+
+
 @contextmanager
 def style() -> Iterator[None]:
-    """Matplotlib settings of these figures, drawn off screen."""
+    """The look of these figures, drawn off screen."""
     import matplotlib
 
     matplotlib.use("Agg", force=False)
-    import matplotlib.pyplot as plt
+    with look():
+        yield
+
+
+@contextmanager
+def look() -> Iterator[None]:
+    """The look of these figures, wherever they are drawn."""
+    import matplotlib
     from cycler import cycler
 
     settings = {
@@ -46,5 +57,5 @@ def style() -> Iterator[None]:
         "savefig.bbox": "tight",
         "svg.hashsalt": "capri",
     }
-    with plt.rc_context(settings):
+    with matplotlib.rc_context(settings):
         yield

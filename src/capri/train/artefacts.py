@@ -15,7 +15,7 @@ import numpy as np
 import safetensors.torch
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from capri._checks import InputError
 from capri._files import write_atomically
@@ -41,6 +41,19 @@ def predict_logits(model: nn.Module, batches: Iterable[Batch]) -> NDArray[np.flo
     model.train(was_training)
     largest = torch.finfo(torch.float16).max
     return torch.cat(logits).clamp(-largest, largest).numpy().astype(np.float16)
+
+
+@torch.no_grad()
+def features(model: nn.Module, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
+    """What the last layer sees, (n, D), and the classes, (n,)."""
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    encode: Any = model.features
+    found = [(encode(x.to(device)).float().cpu(), y) for x, y in batches]
+    model.train(was_training)
+    x, y = zip(*found, strict=True)
+    return torch.cat(x), torch.cat(y)
 
 
 def last_layer_norms(model: nn.Module) -> NDArray[np.float64]:

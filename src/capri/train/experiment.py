@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -162,6 +163,25 @@ def make_model(config: Config, splits: Splits) -> nn.Module:
     if model.name == "linear":
         return LinearHead(n_features, k)
     return MLPHead(n_features, k, model.hidden, model.dropout)
+
+
+def make_pretrained_model(config: Config, splits: Splits, weights: str) -> nn.Module:
+    """The network, from a file of weights where one is named; its last layer is always new."""
+    model = make_model(config, splits)
+    if not weights:
+        return model
+    try:
+        state = safetensors.torch.load_file(weights)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise InputError(f"search.init: {weights} cannot be read ({error}).") from None
+    body = {name: tensor for name, tensor in state.items() if not name.startswith("fc.")}
+    try:
+        missing, unexpected = model.load_state_dict(body, strict=False)
+    except RuntimeError:  # the same names in other shapes
+        missing, unexpected = [], ["shapes"]
+    if unexpected or any(not name.startswith("fc.") for name in missing):
+        raise InputError(f"search.init: {weights} is of another network than {config.model.name}.")
+    return model
 
 
 def module_settings(config: Config, splits: Splits) -> dict[str, Any]:

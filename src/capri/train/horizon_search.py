@@ -1,19 +1,17 @@
 """Searches that see the end of training, as a run: named losses, the search, and the evidence that decides.
 
-    1. cross-entropy, LA and VS on a grid are judged out of fold
+    1. cross-entropy, LA and VS on a grid are judged out of fold; of networks on images, by proxy (`capri.train.proxy`)
     2. from the best of LA and VS: generations of strategies, made of W, which a Gaussian process through all judgements
-       proposes (population), or the descent of W along the exact derivative through training (unrolled)
-    3. the best of each kind are judged again, on fresh folds: the lowest is what the search returns, with its name
+       proposes (population, proxy), or the descent of W along the exact derivative through training (unrolled)
+    3. the best of each kind are judged again, afresh: the lowest is what the search returns, with its name
 
 All that was judged is kept in the run's checkpoint under a name, and a search that is resumed judges what is missing.
 """
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,37 +20,32 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from capri._checks import InputError
 from capri.attributes import Attributes
-from capri.bilevel.out_of_fold import CrossValidation, sharpness
-from capri.bilevel.outer_objective import OuterObjective
+from capri.bilevel.out_of_fold import sharpness
 from capri.bilevel.population import PRIOR, Generation, Points, Space, evolve
-from capri.bilevel.side_by_side import Recipe
 from capri.bilevel.strategy_map import Dictionaries, StrategyMap, StrategyTensors
 from capri.bilevel.unrolled import JudgedTraining, unrolled_search
 from capri.data.splits import Splits
 from capri.evidence import gather
 from capri.policy import Policy
-from capri.sampling import stratified_folds
 from capri.strategy import Strategy
 from capri.train import artefacts
 from capri.train.checkpoints import AtomicCheckpointIO
-from capri.train.claim import started_from
-from capri.train.config import LAST, SUMMARY
+from capri.train.config import SUMMARY
 from capri.train.experiment import identity, make_model
-from capri.train.module import make_optimizer
+from capri.train.judging import Judge, judge_by_folds, judge_by_proxy, judge_by_validation
+from capri.train.ledger import Ledger
+from capri.train.proxy import Features, proxy_features
 from capri.train.recorder import write_csv
 from capri.train.runner import begun
-from capri.train.schedules import learning_rate_factor
-from capri.train.search import known_before, outer_objective
-from capri.train.search_config import PLAIN, SearchRun
+from capri.train.search import known_before
+from capri.train.search_config import FOLDED, GAMMAS, PLAIN, TAUS, SearchRun
 from capri.train.trajectory import Trajectory, plot_trajectory
 
-TAUS, GAMMAS = (0.5, 1.0, 1.5, 2.0, 3.0), (0.1, 0.2, 0.3)
-FRESH = 2  # partitions into folds that decide in the end
+FRESH = 2  # judgements that decide in the end
 
 
 @dataclass(frozen=True)
@@ -76,60 +69,6 @@ def named_losses(counts: NDArray[np.int64]) -> list[Named]:
     return found
 
 
-class Ledger:
-    """What has been judged, by name: a checkpoint that grows. Of a resumed run it holds what was judged before."""
-
-    def __init__(self, folder: Path, keeper: AtomicCheckpointIO, resume: bool):
-        self.path, self.keeper = folder / LAST, keeper
-        before = started_from(folder) if resume else None
-        self.judged: dict[str, Tensor] = {} if before is None else keeper.load_checkpoint(before)["judged"]
-
-    def once(self, name: str, judge: Callable[[], Tensor]) -> Tensor:
-        """What was judged under this name; it is judged now, and kept, where there is nothing yet."""
-        if name not in self.judged:
-            found = judge()
-            if not bool(torch.isfinite(found).all()):
-                raise FloatingPointError(f"{name} has class errors that are not finite; lower optimizer.lr.")
-            self.judged[name] = found
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.keeper.save_checkpoint({"judged": self.judged}, self.path)
-        return self.judged[name]
-
-    def keep_mapping(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Keep arrays under a name, over those of before."""
-        self.judged |= {f"{name}/{key}": torch.from_numpy(np.array(value)) for key, value in arrays.items()}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.keeper.save_checkpoint({"judged": self.judged}, self.path)
-
-    def mapping(self, name: str) -> dict[str, NDArray[Any]] | None:
-        """The arrays that were kept under a name; None where there are none."""
-        kept = {k.removeprefix(f"{name}/"): v.numpy() for k, v in self.judged.items() if k.startswith(f"{name}/")}
-        return kept or None
-
-
-@dataclass(frozen=True)
-class Judge:
-    """From strategies to class errors out of fold, each judged once; and to the objective."""
-
-    validation: CrossValidation
-    objective: OuterObjective
-    ledger: Ledger
-
-    def errors(self, name: str, strategies: StrategyTensors, folds: Tensor | None = None) -> NDArray[np.float64]:
-        """(P, K): class errors by the folds of the search, or by others."""
-        judging = self.validation if folds is None else replace(self.validation, folds=folds)
-
-        def judge() -> Tensor:
-            with _progress(name) as tell:
-                return torch.from_numpy(judging.class_errors(judging.losses(strategies, tell)))
-
-        return self.ledger.once(name, judge).numpy()
-
-    def values(self, errors: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The objective of each row."""
-        return np.array([self.objective.evaluator(row[self.objective.present]) for row in errors])
-
-
 @dataclass(frozen=True)
 class Found:
     """The end of a search: what was chosen, the finalists with their values on fresh folds, and where it went."""
@@ -148,17 +87,23 @@ def search(config: SearchRun, *, resume: bool = False) -> dict[str, Any]:
         start = time.monotonic()
         splits = data.splits
         _say(_describe(config, splits))
-        model = make_model(config, splits)
         ledger = Ledger(folder, AtomicCheckpointIO(identity(config, splits)), resume)
-        x, y = torch.from_numpy(splits.train.x).float(), torch.from_numpy(splits.train.y).long()
-        folds = torch.from_numpy(stratified_folds(y, config.search.folds, config.seed))
-        validation = CrossValidation(model, x, y, splits.n_classes, make_recipe(config), folds)
-        judge = Judge(validation, outer_objective(config.search, splits, config.data.absent, validation.counts), ledger)
+        if config.method == "proxy":
+            judge = judge_by_proxy(config, splits, proxy_features(config, data, folder, resume, ledger), ledger)
+        elif config.search.folds:
+            judge = judge_by_folds(config, splits, ledger)
+        else:
+            judge = judge_by_validation(config, splits, make_model(config, splits), Features.of(splits), ledger)
         found = find(config, splits, judge)
         return _finish(config, splits, folder, found, judge, time.monotonic() - start)
 
 
 def _check(config: SearchRun) -> None:
+    if config.method == "proxy" and config.model.name in ("linear", "mlp"):
+        raise InputError(
+            f"model.name is {config.model.name!r}, and search.method=proxy is for networks on images; heads on "
+            "features are searched by search.method=population, without a proxy."
+        )
     if config.search.attributes == PLAIN:
         raise InputError(
             "search.attributes is identity, one free number per class, which would fit the samples that judge it; use "
@@ -168,26 +113,13 @@ def _check(config: SearchRun) -> None:
         raise InputError("search.attributes names norm, which one network has and a population has not; leave it out.")
 
 
-def make_recipe(config: SearchRun) -> Recipe:
-    """Training as configured, for networks side by side."""
-    if config.trainer.mixup or config.trainer.gradient_clip:
-        raise InputError("networks are trained side by side without mixup and gradient clipping; set both to 0.")
-    return Recipe(
-        config.search_epochs,
-        config.trainer.batch_size,
-        partial(make_optimizer, config=config.optimizer, fused=True),
-        partial(learning_rate_factor, config.schedule),
-        config.seed,
-    )
-
-
 # -- the three acts ---------------------------------------------------------------------------------------------------
 
 
 def find(config: SearchRun, splits: Splits, judge: Judge) -> Found:
     """Named losses, generations, and the evidence."""
     named = named_losses(splits.train_counts)
-    errors = judge.errors("named losses", _tensors([n.strategy for n in named]))
+    errors = judge.errors("named losses", stacked([n.strategy for n in named]))
     values = judge.values(errors)
     best = {kind: min((v, i) for i, v in enumerate(values) if named[i].kind == kind)[1] for kind in _kinds(named)}
     _say("  ".join(f"{named[i].name}: {values[i]:.4f}" for i in best.values()))
@@ -227,7 +159,7 @@ def _generations(
         trajectory.note(count, float(values[last.best]), weights)
         trajectory.note_errors(errors[last.best].tolist())
         _say(
-            f"generation {count}/{s.generations}  {judge.objective.name} out of fold: {values[last.best]:.4f}, "
+            f"generation {count}/{s.generations}  {judge.objective.name} {judge.where}: {values[last.best]:.4f}, "
             f"best judged {values.min():.4f}, of this generation {last.values.min():.4f} … {last.values.max():.4f}"
         )
     assert last is not None
@@ -258,7 +190,7 @@ def _descended(config: SearchRun, space: Space, judge: Judge, trajectory: Trajec
         weights = {name.removeprefix("w_"): w[0].double().numpy() for name, w in space.weights(z[None]).items()}
         trajectory.note(i + 1, float(value), weights)
         trajectory.note_errors(row.tolist())
-        _say(f"step {i}/{config.search.generations}  {judge.objective.name} out of fold: {value:.4f}")
+        _say(f"step {i}/{config.search.generations}  {judge.objective.name} {judge.where}: {value:.4f}")
     return np.asarray(path[-1])
 
 
@@ -268,11 +200,8 @@ def _decide(
     """The lowest on fresh folds, and all finalists: name, value, and its deviation over the partitions."""
     found = Named("CAP", f"CAP: {' + '.join(config.search.attributes)}", _strategy(space.strategies(point[None])))
     finalists = [*rivals, found]
-    tensors, y = _tensors([n.strategy for n in finalists]), judge.validation.y
-    fresh = []
-    for i in range(1, FRESH + 1):
-        folds = torch.from_numpy(stratified_folds(y, config.search.folds, config.seed + 1000 * i))
-        fresh.append(judge.errors(f"finalists, folds {i}", tensors, folds))
+    tensors = stacked([n.strategy for n in finalists])
+    fresh = [judge.errors(f"finalists, folds {i}", tensors, judge.afresh(i)) for i in range(1, FRESH + 1)]
     values = judge.values(np.mean(fresh, axis=0))
     spread = np.std([judge.values(errors) for errors in fresh], axis=0, ddof=1)
     table = [(n.name, float(v), float(s)) for n, v, s in zip(finalists, values, spread, strict=True)]
@@ -283,18 +212,6 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-@contextmanager
-def _progress(title: str) -> Iterator[Callable[[float], None] | None]:
-    """A bar with the time left, on terminals."""
-    if not sys.stdout.isatty():
-        yield None
-        return
-    columns = [TextColumn(title), BarColumn(), TextColumn("left"), TimeRemainingColumn()]
-    with Progress(*columns, transient=True) as bar:
-        task = bar.add_task(title, total=1.0)
-        yield lambda done: bar.update(task, completed=done)
-
-
 # -- parts ------------------------------------------------------------------------------------------------------------
 
 
@@ -302,9 +219,10 @@ def _kinds(named: Sequence[Named]) -> list[str]:
     return list(dict.fromkeys(n.kind for n in named))
 
 
-def _tensors(strategies: Sequence[Strategy]) -> StrategyTensors:
-    stacked = {name: np.stack([getattr(s, name) for s in strategies]) for name in StrategyTensors._fields}
-    return StrategyTensors(**{name: torch.from_numpy(values).float() for name, values in stacked.items()})
+def stacked(strategies: Sequence[Strategy]) -> StrategyTensors:
+    """Several strategies as one, (P, K) each part."""
+    parts = {name: np.stack([getattr(s, name) for s in strategies]) for name in StrategyTensors._fields}
+    return StrategyTensors(**{name: torch.from_numpy(values).float() for name, values in parts.items()})
 
 
 def _strategy(tensors: StrategyTensors) -> Strategy:
@@ -332,23 +250,29 @@ def _map(config: SearchRun, attributes: Attributes, start: Strategy) -> Strategy
 
 def _describe(config: SearchRun, splits: Splits) -> str:
     counts, s = splits.train_counts, config.search
+    strategies = len(named_losses(counts)) + s.generations * s.population + FRESH * 4
+    generations, epochs = f"{s.generations} generations of {s.population}", f"{config.search_epochs} epochs"
+    folded = config.method in FOLDED and s.folds
+    who = f"which validate in {s.folds} folds" if folded else f"{len(splits.val):,} validation ({splits.protocol})"
     if config.method == "population":
-        networks = s.folds * (len(named_losses(counts)) + s.generations * s.population + FRESH * 4)
-        how = f"{s.generations} generations of {s.population}, {networks:,} networks of {config.search_epochs} epochs"
+        how = f"{generations}, {max(s.folds, 1) * strategies:,} networks of {epochs}"
+    elif config.method == "proxy":
+        whose = s.init or f"a network of {s.network_epochs or config.trainer.max_epochs} epochs"
+        how = f"{generations}, {strategies:,} heads of {epochs} on the features of {whose}"
     else:
-        how = f"at most {s.generations} steps along the derivative through {config.search_epochs} epochs of training"
+        how = f"at most {s.generations} steps along the derivative through {epochs} of training"
     return (
         f"{config.data.name}: {len(splits.train):,} training samples ({counts.max():,} … {counts.min():,} per class, "
-        f"{splits.n_classes} classes), which validate in {s.folds} folds\n"
+        f"{splits.n_classes} classes), {who}\n"
         f"search of {' and '.join(s.parts)} by {' and '.join(s.attributes)} for {s.objective}: {how}, seed "
         f"{config.seed} → {config.out}"
     )
 
 
-def comparison(finalists: Sequence[tuple[str, float, float]], objective: str) -> str:
+def comparison(finalists: Sequence[tuple[str, float, float]], judge: Judge) -> str:
     """The evidence as a table to print."""
     width = max(len(name) for name, _, _ in finalists)
-    head = f"{objective} out of fold, fresh folds (mean of {FRESH}, ± their deviation)"
+    head = f"{judge.objective.name} {judge.where}, {judge.anew} (mean of {FRESH}, ± their deviation)"
     lowest = min(value for _, value, _ in finalists)
     lines = [f"  {name:<{width}}  {v:.4f} ± {s:.4f}{'  ← chosen' * (v == lowest)}" for name, v, s in finalists]
     return "\n".join([head, *lines])
@@ -364,7 +288,7 @@ def _policy(config: SearchRun, splits: Splits, found: Found, judge: Judge) -> Po
         classes=tuple(splits.class_names),
         side="loss",
         method="bilevel",
-        reason=f"{found.chosen.name}, the best out of fold of "
+        reason=f"{found.chosen.name}, the best {judge.where} of "
         + ", ".join(f"{name} ({value:.4f})" for name, value, _ in found.finalists),
         attributes={name: table[name].tolist() for name in table.names} if own else {},
         dictionary={
@@ -383,7 +307,7 @@ def _policy(config: SearchRun, splits: Splits, found: Found, judge: Judge) -> Po
 def _finish(
     config: SearchRun, splits: Splits, folder: Path, found: Found, judge: Judge, seconds: float
 ) -> dict[str, Any]:
-    _say(comparison(found.finalists, judge.objective.name))
+    _say(comparison(found.finalists, judge))
     _policy(config, splits, found, judge).save(folder / "policy.json")
     found.trajectory.save(folder / "trajectory.npz")
     write_csv(folder / "finalists.csv", [{"loss": n, "value": v, "deviation": s} for n, v, s in found.finalists])
@@ -394,7 +318,7 @@ def _finish(
         splits.train_counts,
         folder / "alpha.png",
         title,
-        time="generation" if config.method == "population" else "step",
+        time="step" if config.method == "unrolled" else "generation",
     )
     summary = {
         "objective": judge.objective.name,

@@ -28,8 +28,7 @@ def settled(config: C, resume: bool = False) -> C:
 
 def native_precision(settings: TrainerConfig) -> Native:
     """bf16 where the processor, or the GPU that would be used, multiplies in it."""
-    on_gpu = settings.accelerator in ("cuda", "gpu") or (settings.accelerator == "auto" and torch.cuda.is_available())
-    if on_gpu:
+    if on_gpu(settings):
         has = torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
     elif settings.accelerator in ("auto", "cpu"):
         found = torch.cpu.get_capabilities()
@@ -37,6 +36,11 @@ def native_precision(settings: TrainerConfig) -> Native:
     else:
         has = False
     return "bf16-mixed" if has else "32-true"
+
+
+def on_gpu(settings: TrainerConfig) -> bool:
+    """Whether a CUDA device would be used."""
+    return settings.accelerator in ("cuda", "gpu") or (settings.accelerator == "auto" and torch.cuda.is_available())
 
 
 def _begun_with(path: Path) -> Native | None:

@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
-import numpy as np
 import torch
 from lightning.pytorch.callbacks import Checkpoint
-from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
@@ -26,7 +24,6 @@ from torch.optim.lr_scheduler import LambdaLR
 from capri._checks import InputError
 from capri.data.batches import Batch
 from capri.data.modules import SplitsDataModule
-from capri.data.splits import Part
 from capri.evaluation import evaluate
 from capri.models.simsiam import SimSiam, spread, two_views
 from capri.train import artefacts
@@ -132,7 +129,7 @@ def pretrain(config: Config, *, resume: bool = False) -> dict[str, Any]:
 def linear_probe(encoder: nn.Module, data: SplitsDataModule) -> float:
     """Balanced validation error of a logistic regression on frozen features, each class weighted alike."""
     splits = data.splits
-    train, val = (_features(encoder, data, part) for part in (splits.train, splits.val))
+    train, val = (artefacts.features(encoder, data.batches(part))[0].numpy() for part in (splits.train, splits.val))
     centre, scale = train.mean(axis=0), train.std(axis=0) + 1e-6
     probe = LogisticRegression(class_weight="balanced", max_iter=300)
     with warnings.catch_warnings():
@@ -141,16 +138,6 @@ def linear_probe(encoder: nn.Module, data: SplitsDataModule) -> float:
     predicted = probe.predict((val - centre) / scale)
     found: Mapping[str, float] = evaluate(splits.val.y, predicted, splits.n_classes, ["balanced"])
     return found["balanced"]
-
-
-@torch.no_grad()
-def _features(encoder: nn.Module, data: SplitsDataModule, part: Part) -> NDArray[np.float32]:
-    was_training = encoder.training
-    encoder.eval()
-    encode: Any = encoder.features
-    found = torch.cat([encode(x) for x, _ in data.batches(part)]).numpy()
-    encoder.train(was_training)
-    return found
 
 
 class _Pairable:

@@ -16,12 +16,15 @@ from capri.train.settings import merge, option
 
 ATTRIBUTES = tuple(REGISTRY)
 PLAIN = ("identity",)
-WHOLE = ("population", "unrolled")  # methods that see the end of training
+FOLDED = ("population", "unrolled")  # methods in which folds of the training samples judge
+WHOLE = (*FOLDED, "proxy")  # methods that see the end of training
+TAUS, GAMMAS = (0.5, 1.0, 1.5, 2.0, 3.0), (0.1, 0.2, 0.3)  # of LA and VS, which searches of these judge first
 POPULATIONS = 1  # version of the search by populations: raise it where another strategy would be found
+PROXIES = 1  # the same of what the proxy adds to it
 LEAST: Mapping[str, float] = {
     "search.epochs": 0, "search.warmup_epochs": 0, "search.every": 1, "search.batch_size": 0, "search.lr": 0,
     "search.weight_decay": 0, "search.prior": 0, "search.damping": 0, "search.iterations": 1, "search.terms": 0,
-    "search.folds": 2, "search.generations": 1, "search.population": 4,
+    "search.folds": 0, "search.generations": 1, "search.population": 4, "search.network_epochs": 0,
 }  # fmt: skip
 
 
@@ -37,10 +40,11 @@ class SearchConfig:
     parts: tuple[str, ...] = option(
         ("l", "delta"), "what is searched: some of l (offsets), delta (multipliers), omega (weights), smoothing"
     )
-    method: Literal["auto", "one-step", "population", "unrolled"] = option(
+    method: Literal["auto", "one-step", "population", "unrolled", "proxy"] = option(
         "auto",
         "how to search: population (networks trained to the end, for heads on features), unrolled (the derivative "
-        "through such trainings), one-step (a hypergradient during one training), or auto (population where it can)",
+        "through such trainings), proxy (a population of heads on the features of one network, for images), one-step "
+        "(a hypergradient during one training), or auto (population for heads, one-step for others)",
     )
     delta_form: Literal["auto", "normalized", "sigmoid", "exp"] = option(
         "auto", "how multipliers are made of D w: normalized (the paper's), sigmoid, exp, or auto, by method"
@@ -57,13 +61,24 @@ class SearchConfig:
         (), "importance of each class at test time, for the objective and the attribute weights"
     )
     epochs: int = option(0, "epochs of the search; 0: as many as in retraining (trainer.max_epochs)")
-    folds: int = option(5, "for population and unrolled: folds of the training samples, each of which validates once")
-    generations: int = option(6, "for population: how many; for unrolled: steps, at most")
-    population: int = option(12, "for population: strategies in a generation")
+    folds: int = option(
+        5,
+        "for population and unrolled: folds of the training samples, each of which validates once; 0: the validation "
+        "part does (data.val_fraction), as where its labels are clean and those of training are not",
+    )
+    generations: int = option(6, "for population and proxy: how many; for unrolled: steps, at most")
+    population: int = option(12, "for population and proxy: strategies in a generation")
+    network_epochs: int = option(
+        0, "for proxy: epochs of the network whose features are searched on; 0: as many as in retraining"
+    )
     warmup_epochs: int = option(5, "for one-step: epochs before the strategy moves; diff is measured at their end")
     every: int = option(5, "for one-step: training steps from one move of the strategy to the next")
     batch_size: int = option(0, "validation samples per move of the strategy; 0: as many as in a training batch")
-    tau: float = option(0.0, "offsets start at logit adjustment with this τ, l = τ log π; 0: they start at zero")
+    tau: float = option(
+        0.0,
+        "offsets start at logit adjustment with this τ, l = τ log π; 0: they start at zero. For proxy: that with which "
+        "the network of the features trains",
+    )
     hessian: Literal["identity", "ggn-cg", "neumann"] = option(
         "identity", "inverse Hessian in the hypergradient: identity (fastest), ggn-cg or neumann (AutoBalance's)"
     )
@@ -89,7 +104,11 @@ class SearchConfig:
         False, "for one-step: moves are shortened to the share of them that is signal, by the spread of gradients"
     )
     limit: float = option(30.0, "stop if the largest and the smallest offset lie further apart than this")
-    init: str = option("", "file of network weights to start from, as `capri pretrain` writes it; empty: none")
+    init: str = option(
+        "",
+        "file of network weights to start from, as `capri pretrain` writes it; for proxy: of the network of "
+        "the features, trained on the same training part; empty: none",
+    )
 
 
 @dataclass(frozen=True)
@@ -115,6 +134,8 @@ class SearchRun(Config):
                 f"search.attributes is {list(s.attributes)}; give some of {', '.join(ATTRIBUTES)}, or identity alone."
             )
         check_least(self, LEAST)
+        if s.folds == 1:
+            raise InputError("search.folds is 1; it must be at least 2, or 0, where the validation part judges.")
         if not 0 <= s.momentum < 1:
             raise InputError(f"search.momentum is {s.momentum}; it must lie in [0, 1).")
         if not 0 <= s.average <= 1:
@@ -151,7 +172,8 @@ class SearchRun(Config):
             delta_form=form if s.delta_form == "auto" else s.delta_form,  # type: ignore[arg-type]
             scaling=scaling if s.scaling == "auto" else s.scaling,  # type: ignore[arg-type]
         )
-        data = replace(self.data, val_fraction=0.0) if self.method in WHOLE else self.data  # folds validate
+        folded = self.method in FOLDED and s.folds
+        data = replace(self.data, val_fraction=0.0) if folded else self.data
         return replace(self, search=chosen, data=data)
 
     @property

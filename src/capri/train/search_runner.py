@@ -16,17 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
-import safetensors.torch
 import torch
 from lightning.pytorch.callbacks import Callback
-from torch import nn
 
 from capri._checks import InputError
 from capri.bilevel.strategy_map import StrategyMap
 from capri.policy import Policy
 from capri.train import artefacts, horizon_search
 from capri.train.config import SUMMARY, Config
-from capri.train.experiment import identity, make_model
+from capri.train.experiment import identity, make_pretrained_model
 from capri.train.recorder import Recorder
 from capri.train.runner import begun, fit, make_trainer, run
 from capri.train.search import Search
@@ -98,7 +96,7 @@ def _one_step(config: SearchRun, resume: bool) -> dict[str, Any]:
     if config.trainer.precision == "auto":  # forward mode is for single precision
         config = replace(config, trainer=replace(config.trainer, precision="32-true"))
     with begun(config, resume) as (config, folder, data):
-        module = Search(_network(config, data.splits), config, data)
+        module = Search(make_pretrained_model(config, data.splits, config.search.init), config, data)
         recorder = Recorder(folder, data.generator)
         # Gradients are clipped by the module itself: Lightning leaves manual optimisation alone.
         settings = replace(config.trainer, gradient_clip=0.0, max_epochs=config.search_epochs)
@@ -161,21 +159,6 @@ def found_policy(module: Search, config: SearchRun) -> Policy:
         data={"name": config.data.name, "config_digest": config.digest(), "validation": figures},
         seed=config.seed,
     )
-
-
-def _network(config: SearchRun, splits: Any) -> nn.Module:
-    """The network, from pretrained weights where asked; its last layer is always new."""
-    model = make_model(config, splits)
-    if config.search.init:
-        try:
-            state = safetensors.torch.load_file(config.search.init)
-        except (OSError, safetensors.SafetensorError) as error:
-            raise InputError(f"search.init: {config.search.init} cannot be read ({error}).") from None
-        body = {name: tensor for name, tensor in state.items() if not name.startswith("fc.")}
-        missing, unexpected = model.load_state_dict(body, strict=False)
-        if unexpected or any(not name.startswith("fc.") for name in missing):
-            raise InputError(f"search.init: {config.search.init} is of another network than {config.model.name}.")
-    return model
 
 
 def _describe(config: SearchRun, data: Any) -> str:
