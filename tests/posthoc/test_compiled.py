@@ -124,6 +124,28 @@ class TestOnDisk:
         assert "it is for other types" in message
 
 
+PASSES = """
+import hashlib
+import numpy as np
+from capri.posthoc import _kernels
+
+rng = np.random.default_rng(0)
+scores, own, sums, p = rng.normal(size=(300, 37)), np.zeros(300), np.zeros(38), np.zeros((300, 37))
+scale, shift, y = np.full(37, 1 / 64), rng.normal(size=37) / 64, rng.integers(0, 37, 300)
+_kernels.soft_decisions(scores, p, scale, shift)
+_kernels.opinions(np.arange(300), y, np.ones(300), own, sums, scores, scale, shift, 0.05, np.full(37, 1 / 37))
+print(hashlib.sha256(own.tobytes() + sums.tobytes() + p.tobytes()).hexdigest())
+"""
+
+
+def test_compiled_passes_and_those_from_the_cache_give_the_same_bits(tmp_path):
+    apart = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    words = [sys.executable, "-c", PASSES]
+    anew, again = (subprocess.run(words, env=apart, capture_output=True, text=True, check=True) for _ in range(2))
+    assert kept(tmp_path, "*.nbc")
+    assert anew.stdout == again.stdout
+
+
 class TestRows:
     @pytest.fixture
     def many_threads(self, monkeypatch):

@@ -529,7 +529,10 @@ TAYLOR = np.array([1 / factorial(n) for n in range(7)])
 _SUMS = _VECTOR_MATH | {"reassoc", "contract"}
 
 
-@compiled(fastmath=_SUMS, error_model="numpy")
+# What sums in an order of the compiler's choice becomes a part of whoever calls it. As a function of its own it would
+# be copied into several kernels, the linker would keep the copy that it meets first, and the last bits of a sum would
+# depend on which kernels were compiled, or taken from the cache, before.
+@compiled(fastmath=_SUMS, error_model="numpy", forceinline=True)
 def _exponentials(scores: Array, scale: Array, shift: Array, series: Array, e: Array) -> tuple[float, float]:
     """e (K,) = exp(z − max z) of one sample, z = 2^SQUARINGS·(scale∘scores − shift).
 
@@ -566,14 +569,14 @@ def soft_decisions(scores: Array, p: Array, scale: Array, shift: Array) -> None:
             p[i, k] *= share
 
 
-@compiled(fastmath=_SUMS, error_model="numpy")
+@compiled(fastmath=_SUMS, error_model="numpy", forceinline=True)
 def _add(sums: Array, factor: float, e: Array) -> None:  # pragma: no cover
     """sums += factor·e."""
     for k in range(len(e)):
         sums[k] += factor * e[k]
 
 
-@compiled(fastmath=_SUMS, error_model="numpy")
+@compiled(fastmath=_SUMS, error_model="numpy", forceinline=True)
 def _dot(first: Array, second: Array) -> float:  # pragma: no cover
     """first · second."""
     total = first.dtype.type(0)
