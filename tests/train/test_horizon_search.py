@@ -109,6 +109,7 @@ def test_resumed_is_bit_identical_and_judges_only_what_is_missing(settings, tmp_
     np.testing.assert_array_equal(policies[0].strategy.delta, policies[1].strategy.delta)
 
 
+@pytest.mark.slow
 def test_unrolled_is_resumed_bit_by_bit(settings, tmp_path, monkeypatch):
     """Descends along the derivative through training; interrupted after a step, it ends with the same bits."""
     whole = run_search(settings, tmp_path / "whole", *UNROLLED)

@@ -23,6 +23,7 @@ from capri_paper.store import VERSIONS, Store, write_records
 EXHIBITS = exhibits()
 TABLES = [name for name, e in EXHIBITS.items() if isinstance(e, Table)]
 FIGURES = [name for name in EXHIBITS if name not in TABLES]
+LONG = ("searches", "search-objectives", "warmup", "attributes")  # 10 seconds and more, of what others show as well
 
 
 def invoke(*arguments):
@@ -40,7 +41,7 @@ def smoke(place, command, name, *more):
     return invoke(command, name, "--preset", "smoke", "--seeds", "1", *folders, *more)
 
 
-@pytest.mark.parametrize("name", list(EXHIBITS))
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LONG)) for n in EXHIBITS])
 @pytest.mark.filterwarnings("ignore")
 def test_runs_and_shows_in_smoke_size(place, name):
     first = smoke(place, "run", name)
