@@ -293,6 +293,26 @@ class Strategy:
         """
         return replace(self, delta=1 / self.delta, l=self.l / self.delta)
 
+    def reweighted(self, share: float) -> Strategy:
+        """A loss with the same ideal decisions, in which weights do a share of the offsets' work.
+
+        The loss is least at z = log(ω∘p) + constant, p being the true probabilities, which its scores reach at
+        o = (log ω + log p − l)/Δ. Where ω_k e^(−s l_k) and (1 − s) l_k take the places of ω_k and l_k, that o is the
+        same; what a model of finite samples and limited means learns is not.
+
+        Parameters
+        ----------
+        share : float
+            s, from 0 (this strategy) to 1 (weights alone).
+
+        Returns
+        -------
+        Strategy
+        """
+        if not 0 <= share <= 1:
+            raise InputError(f"share is {share}; it must be from 0 to 1.")
+        return replace(self, omega=self.omega * np.exp(-share * (self.l - self.l.mean())), l=(1 - share) * self.l)
+
     def _joined(self, scores: ArrayLike, join: np.ufunc) -> NDArray[np.float64]:
         """Infinite scores would tie, and decide by the order of the classes."""
         try:
