@@ -111,7 +111,10 @@ class TestReference:
 
     @pytest.mark.parametrize(
         "package",
-        ["capri", *(f"capri.{n}" for n in ("blocks", "posthoc", "bilevel", "train", "models", "data", "onnx", "boosting"))],
+        [
+            "capri",
+            *(f"capri.{n}" for n in ("blocks", "posthoc", "bilevel", "train", "models", "data", "onnx", "boosting")),
+        ],
     )
     def test_no_public_name_is_missing(self, package):
         # By the thing itself, since last names may be shared: `capri.posthoc.fold` is listed, as `capri.fold`.
