@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c requirements/constraints.txt
 
-.PHONY: demo test coverage test-slow browser-tests faults lint types docs bench clean
+.PHONY: demo test coverage test-slow browser-tests mlflow-test faults lint types docs bench clean
 
 demo: $(VENV)/.light  ## the whole story on a real classifier, with a picture
 	$(BIN)/capri demo
@@ -22,6 +22,12 @@ test-slow: $(VENV)/.test  ## the tests that take minutes or need the real data
 
 browser-tests: $(VENV)/.browser  ## the report in a real browser; what is missing is installed where that is allowed
 	$(BIN)/python -m pytest -q -rs tests/page
+
+mlflow-test: $(VENV)/bin/python  ## the recipe for MLflow, in an environment of its own: it asks for many packages
+	$(PYTHON) -m venv $(VENV)/mlflow
+	$(VENV)/mlflow/bin/python -m pip --disable-pip-version-check install --quiet -c requirements/constraints.txt \
+		-e ".[test]" "mlflow-skinny>=3"
+	$(VENV)/mlflow/bin/python -m pytest -q tests/integrations/test_recipes.py -k mlflow
 
 faults: $(VENV)/.test  ## the campaign of faults: damaged files, full disks, kills; ends with a table
 	$(BIN)/python -m pytest -m faults -q tests/faults

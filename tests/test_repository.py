@@ -113,7 +113,10 @@ class TestReference:
         "package",
         [
             "capri",
-            *(f"capri.{n}" for n in ("blocks", "posthoc", "bilevel", "train", "models", "data", "onnx", "boosting")),
+            *(
+                f"capri.{n}"
+                for n in ("blocks", "posthoc", "bilevel", "train", "models", "data", "onnx", "boosting", "integrations")
+            ),
         ],
     )
     def test_no_public_name_is_missing(self, package):
