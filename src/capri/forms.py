@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +25,7 @@ from capri._checks import InputError, as_array, check_counts, check_names, short
 
 Vector: TypeAlias = NDArray[np.float64]
 ROUNDING = 1e-12  # of recalls, and of shares of the samples
+ROUND_OFF = 0.02  # of the least of several qualities in its smooth twin
 LIFT = 0.01  # of recalls in the smooth twin of their geometric mean, whose gradient is infinite at a recall of 0
 
 
@@ -348,6 +349,46 @@ class MarginFunction:
         return self.function(Moments(hits / n, chance / n**2, decided / n**2, rows @ rows / n**2))
 
 
+@dataclass(frozen=True, eq=False)
+class LeastForm:
+    """1 − the least precision or F1 among groups of classes, each counted as one: a class by itself is a group, too.
+
+    groups: (K,) the group of each class, from 0, or −1 for classes that are in none.
+    """
+
+    quality: Literal["precision", "f1"]
+    groups: NDArray[np.int64]
+
+    def __call__(self, confusion: NDArray[np.float64]) -> float:
+        """The objective itself."""
+        return self.of_margins(np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0))
+
+    def summed(self, margin: Vector) -> Vector:
+        """A margin (K,) of the confusion matrix, by group."""
+        inside = self.groups >= 0
+        size = int(self.groups.max()) + 1
+        return np.bincount(self.groups[inside], margin[inside], size).astype(np.float64, copy=False)
+
+    def of_margins(self, hits: Vector, rows: Vector, columns: Vector) -> float:
+        """The objective, of (K,) correct, true and predicted samples of each class."""
+        hits, rows, columns = map(self.summed, (hits, rows, columns))
+        scores = _precision(hits, columns) if self.quality == "precision" else _f1(hits, rows, columns)
+        return float(1 - scores.min())
+
+    def smooth(self, hits: Vector, rows: Vector, columns: Vector) -> tuple[float, Vector, Vector]:
+        """A maximum that is rounded off, and its derivatives by hits and columns."""
+        h, r, c = map(self.summed, (hits, rows, columns))
+        double = self.quality == "f1"
+        whole = np.maximum((r + c) / 2 if double else c, ROUNDING * rows.sum())
+        lack = (1 - h / whole) / ROUND_OFF
+        top = lack.max()
+        shares = np.exp(lack - top)
+        value = ROUND_OFF * (top + np.log(shares.sum()))
+        shares /= shares.sum()
+        slopes = np.append(-shares / whole, 0.0), np.append(shares * h / whole**2 * (0.5 if double else 1.0), 0.0)
+        return float(value), slopes[0][self.groups], slopes[1][self.groups]  # −1 is the zero at the end
+
+
 @dataclass(frozen=True)
 class ConfusionFunction:
     """An objective on the whole confusion matrix (counts, rows are true classes), to be lowered."""
@@ -368,7 +409,8 @@ def on_margins(evaluator: Evaluator) -> bool:
 
 
 ErrorEvaluator: TypeAlias = Form | ErrorFunction
-ConfusionEvaluator: TypeAlias = ConfusionForm | MarginFunction | ConfusionFunction
+MarginEvaluator: TypeAlias = ConfusionForm | MarginFunction | LeastForm
+ConfusionEvaluator: TypeAlias = MarginEvaluator | ConfusionFunction
 Evaluator: TypeAlias = ErrorEvaluator | ConfusionEvaluator
 
 
@@ -380,6 +422,8 @@ def scale(factor: float, evaluator: Evaluator) -> Evaluator:
         return evaluator * factor
     if isinstance(evaluator, MarginFunction):
         return MarginFunction(lambda moments: factor * evaluator.function(moments))
+    if isinstance(evaluator, LeastForm):
+        return ConfusionFunction(lambda m: factor * evaluator(m))
     return replace(evaluator, function=lambda e: factor * evaluator(e))
 
 

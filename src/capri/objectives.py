@@ -32,6 +32,7 @@ from capri.forms import (
     ErrorFunction,
     Evaluator,
     Form,
+    LeastForm,
     MarginFunction,
     Moments,
     Vector,
@@ -45,6 +46,7 @@ _OF_CLASS = re.compile(r"([^\s+*:\[\]]+)\[(.+)\]")
 _MULTIPLE = re.compile(r"([^*\[]+)\*(.+)")
 _NAME = re.compile(r"[^\s+*:\[\]]+")
 TERMS, LENGTH = 64, 10_000  # of an objective: more is no objective that someone wrote
+EVERY, OF_GROUP = "*", "group:"  # in brackets: each class, and a group of classes
 MANY_SHOT, FEW_SHOT = 100, 20  # more than 100 training samples: many; fewer than 20: few
 
 
@@ -515,30 +517,70 @@ def few(classes: ClassContext) -> Form:
 
 @register_objective("err", on="classes", parameter="class")
 def class_error(classes: ClassContext, which: Any) -> Form:
-    """The error of one class, by index or name: ``err[3]``, ``err[cat]``."""
-    return _linear(_indicator(classes, "err", which))
+    """The error of a class, of the worst, or of a group: ``err[3]``, ``err[cat]``, ``err[*]``, ``err[group:big]``."""
+    return _missed(classes, "err", which)
 
 
 @register_objective("recall", on="classes", parameter="class")
 def recall(classes: ClassContext, which: Any) -> Form:
-    """1 − the recall of one class, which is its error: ``recall[3]``, ``recall[cat]``."""
-    return _linear(_indicator(classes, "recall", which))
+    """1 − the recall of a class, the least, or a group's: ``recall[cat]``, ``recall[*]``, ``recall[group:big]``."""
+    return _missed(classes, "recall", which)
 
 
 @register_objective("precision", on="classes", parameter="class")
-def precision(classes: ClassContext, which: Any) -> ConfusionForm:
-    """1 − the precision of one class: ``precision[cat]``.
+def precision(classes: ClassContext, which: Any) -> Evaluator:
+    """1 − the precision of a class, the least of all, or a group's: ``precision[cat]``, ``precision[*]``, ….
 
     A class that is never predicted has precision 0, as in scikit-learn: to give a class up is no way to keep a floor
     on its precision.
     """
+    if (groups := _together(classes, "precision", which)) is not None:
+        return LeastForm("precision", groups)
     return ConfusionForm.of(classes.n_classes, precision=-_indicator(classes, "precision", which), constant=1.0)
 
 
 @register_objective("f1", on="classes", parameter="class")
-def f1(classes: ClassContext, which: Any) -> ConfusionForm:
-    """1 − the F1 of one class: ``f1[cat]``."""
+def f1(classes: ClassContext, which: Any) -> Evaluator:
+    """1 − the F1 of a class, the least of all, or a group's: ``f1[cat]``, ``f1[*]``, ``f1[group:big]``."""
+    if (groups := _together(classes, "f1", which)) is not None:
+        return LeastForm("f1", groups)
     return ConfusionForm.of(classes.n_classes, f1=-_indicator(classes, "f1", which), constant=1.0)
+
+
+def _missed(classes: ClassContext, name: str, which: Any) -> Form:
+    """The error of a class, of the worst class, or of all samples of a group of classes."""
+    groups = _together(classes, name, which)
+    if groups is None:
+        return _linear(_indicator(classes, name, which))
+    if str(which) == EVERY:
+        return _ranked(np.eye(classes.n_classes)[0])
+    inside = classes.shares * (groups >= 0)
+    return _linear(inside / inside.sum())
+
+
+def classes_meant(name: str, which: str, classes: ClassContext) -> list[NDArray[np.bool_]]:
+    """The classes (K,) that ``name[which]`` speaks of: each by itself where it is "*", all of a group, or one."""
+    groups = _together(classes, name, which)
+    if groups is None:
+        return [_indicator(classes, name, which) > 0]
+    return [groups == g for g in range(int(groups.max()) + 1)]
+
+
+def _together(classes: ClassContext, name: str, which: Any) -> NDArray[np.int64] | None:
+    """(K,) the group of each class, −1 for none: each class by itself, or one group; None where one class is meant."""
+    present, text = classes.shares > 0, str(which)
+    if text in classes.class_names or not (text == EVERY or text.startswith(OF_GROUP)):
+        return None
+    if text == EVERY:
+        return np.where(present, np.cumsum(present) - 1, -1)
+    if classes.groups is None:
+        raise InputError(f"{name}[{which}] needs {{argument}}: the group of each class.", argument="groups")
+    wanted = text.removeprefix(OF_GROUP).strip()
+    inside = present & (np.asarray(classes.groups).astype(str) == wanted)
+    if not inside.any():
+        known = ", ".join(sorted(set(map(str, classes.groups))))
+        raise InputError(f"{name}[{which}]: no such group with samples; there are {short(known)[1:-1]}.")
+    return np.where(inside, 0, -1)
 
 
 def _indicator(classes: ClassContext, name: str, which: Any) -> Vector:

@@ -301,7 +301,7 @@ class Policy:
             strategy=replace(self.strategy, l=l - l.mean()),
             reason=f"for other class shares; {self.reason}",
             validation=None,
-            data={**self.data, **known},
+            data={name: value for name, value in self.data.items() if name != "promise"} | known,  # of other shares
         )
 
     def _share_correction(self, objective: ObjectiveLike, old: Vector, new: Vector) -> Vector:

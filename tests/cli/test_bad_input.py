@@ -187,6 +187,18 @@ TUNE = [
     (["absent_file.npz", "--objective", "weighted"], "objective 'weighted' needs --weights: one test-time weight per"),
     (["absent_file.npz", "--objective", "worst_group"], "objective 'worst_group' needs --groups: the group of each"),
     (["absent_file.npz", "--constraint", "plain < 1"], "constraint 'plain < 1' cannot be read; write '<objective> <="),
+    (["absent_file.npz", "--guarantee", "9e-1"], "--guarantee is a promise about constraints; give some, as"),
+    (["absent_file.npz", "--guarantee", "2", "--constraint", "worst <= 1"], "--guarantee is 2.0; it must be between 0"),
+    (
+        ["absent_file.npz", "--guarantee", "9e-1", "--memory", "1GB", "--constraint", "worst <= 1"],
+        "--guarantee cannot be given beside --memory",
+    ),
+    (["val.npz", "--guarantee", "9e-1", "--constraint", "sdev <= 1"], "constraint 'sdev <= 1' cannot be promised"),
+    (
+        ["val.npz", "--guarantee", "9e-1", "--constraint", "recall[wolf] >= 1"],
+        "recall[wolf]: no such class with samples",
+    ),
+    (["val.npz", "--constraint", "precision[group:x] >= 1"], "precision[group:x] needs --groups: the group of each"),
     (["absent_file.npz", "--constraint", "mix:7 <= 1"], "mix's λ is 7; it must lie in [0, 1]."),
     (
         ["absent_file.npz", "--constraint", "plain >= 1"],

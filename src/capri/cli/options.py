@@ -116,6 +116,15 @@ Constraints: TypeAlias = Annotated[
         "`sdev` alone is tuned under `balanced <= baseline`, unless this is `none`.",
     ),
 ]
+Guarantee: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        rich_help_panel=TUNING,
+        help="A confidence, such as 0.95, with which the constraints shall hold on future samples: half of the samples "
+        "then tune, and the others test. For floors on recall, precision, F1 and accuracy, such as `recall[*] >= 0.5`.",
+    ),
+]
 Attributes: TypeAlias = Annotated[
     str,
     typer.Option(
@@ -315,6 +324,15 @@ def read_settings(
         "absent": given.absent,
         "random_state": seed,
     }
+
+
+def read_guarantee(share: float | None, constraints: Sequence[Constraint] | None) -> float | None:
+    """A confidence between 0 and 1, and constraints that it is about."""
+    if share is not None and not 0 < share < 1:
+        raise InputError(f"--guarantee is {share}; it must be between 0 and 1, such as 0.95.")
+    if share is not None and not constraints:
+        raise InputError("--guarantee is a promise about constraints; give some, as --constraint 'recall[*] >= 0.5'.")
+    return share
 
 
 def read_policy(path: Path) -> Policy:

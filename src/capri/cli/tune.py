@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from capri._checks import InputError
 from capri.cli import display, options
 from capri.cli.classes import class_table
 from capri.cli.display import ClassRow
@@ -32,6 +34,8 @@ EXAMPLES = """
     capri tune val.npy --labels y.npy --objective weighted --weights importance.csv -o policy.json
 
     capri tune val.npz --objective worst --constraint "plain <= baseline + 0.01" -o policy.json
+
+    capri tune val.npz --constraint "recall[*] >= 0.5" --guarantee 0.95 -o policy.json
 
     capri tune scores/ --memory 2GB -o policy.json
 
@@ -92,6 +96,7 @@ def tune(
     unlabelled: options.Unlabelled = None,
     unlabelled_key: options.UnlabelledKey = None,
     constraint: options.Constraints = None,
+    guarantee: options.Guarantee = None,
     attributes: options.Attributes = "auto",
     class_attributes: options.AttributeFile = None,
     parameters: options.Parameters = "l",
@@ -117,8 +122,13 @@ def tune(
     how: dict[str, Any] = {"pooling": pooling, "borrow": borrow, "attributes": attributes, "parameters": parameters}
     settings = options.read_settings(given, method=method, constraint=constraint, seed=seed, proba=proba, **how)
     settings |= {"objective": options.read_objective(objective, **given.has)}
+    settings |= {"guarantee": options.read_guarantee(guarantee, settings["constraints"])}
     if memory is not None:
         check_memory(memory)
+        if guarantee is not None:
+            raise InputError(
+                "--guarantee cannot be given beside --memory: the samples that tune and test are in memory."
+            )
     with spoken_warnings():
         samples = given.read(scores) if memory is None else given.stream(scores)
         settings |= given.context(samples.classes) | {"target_shares": given.shares(samples.classes)}
@@ -175,6 +185,8 @@ def _print(adjuster: LogitAdjuster, samples: Samples | Stream, output: Path | No
     display.tell(samples.describe())
     display.tell(f"tuned for {adjuster.validation_.objective} with {adjuster.method}: {adjuster.reason_}\n")
     display.tell(text(adjuster.validation_, display.width()))
+    if adjuster.promise_ is not None:
+        display.tell("\n" + textwrap.fill(str(adjuster.promise_), display.width()))
     display.tell(f"\nPolicy: {output}" if output else "\nNo policy was written; give -o policy.json to keep it.")
     if report:
         display.tell(f"Report: {report}")
@@ -200,6 +212,7 @@ def _print_json(adjuster: LogitAdjuster, samples: Samples | Stream, output: Path
             "path": adjuster.path_,
             "ladder": found.ladder,
             "limits": found.limits,
+            "promise": policy.data.get("promise"),
             "classes": display.class_json(_class_rows(adjuster, samples), after=True),
         }
     )

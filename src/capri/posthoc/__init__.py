@@ -8,6 +8,7 @@ from capri.posthoc.folding import fold
 from capri.posthoc.frontiers import frontier
 from capri.posthoc.line import LineSearch, exact_line_search
 from capri.posthoc.line_profile import LineProfile, Mark, profile
+from capri.posthoc.promise import Promise, PromiseWarning
 from capri.posthoc.tradeoff import Frontier, Point
 from capri.posthoc.trust import DegenerateWarning, ThinClassWarning
 from capri.posthoc.unknown_shares import EstimatedShares, ShareWarning, estimate_shares
@@ -24,6 +25,8 @@ __all__ = [
     "Mark",
     "Point",
     "ProbabilityWarning",
+    "Promise",
+    "PromiseWarning",
     "ShareWarning",
     "ThinClassWarning",
     "estimate_shares",

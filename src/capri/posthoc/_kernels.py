@@ -406,6 +406,43 @@ def _scores(f1: float, precision: float, hits: float, row: float, column: float,
 
 
 @compiled()
+def sweep_least(
+    slots: Array,
+    before: Array,
+    after: Array,
+    lost: Array,
+    won: Array,
+    weights: Array,
+    groups: Array,
+    hits: Array,
+    rows: Array,
+    columns: Array,
+    as_f1: bool,
+    values: Array,
+) -> None:
+    """values (T + 1,): 1 − the least precision or F1 of groups on each plateau; margins are those of groups.
+
+    Events are those of `sweep_margins`, between classes; groups: (K,) where each belongs, −1 for none.
+    """
+    event, n_events, nothing = 0, len(slots), ROUNDING * rows.sum()
+    for slot in range(len(values)):
+        least = np.inf
+        for g in range(len(hits)):
+            whole = (rows[g] + columns[g]) / 2 if as_f1 else columns[g]
+            least = min(least, hits[g] / whole if whole > nothing else 0.0)
+        values[slot] = 1 - least
+        while event < n_events and slots[event] == slot:
+            a, b = groups[before[event]], groups[after[event]]
+            if a >= 0:
+                hits[a] -= lost[event]
+                columns[a] -= weights[event]
+            if b >= 0:
+                hits[b] += won[event]
+                columns[b] += weights[event]
+            event += 1
+
+
+@compiled()
 def sweep_moments(
     slots: Array,
     before: Array,

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from capri.forms import ClassContext, ConfusionForm, ConfusionFunction, Evaluator
+from capri.forms import ClassContext, ConfusionForm, ConfusionFunction, Evaluator, LeastForm
 from capri.objectives import Objective
 from capri.posthoc.adjustment import Adjustment, Vector
 from capri.posthoc.problem import Problem
@@ -59,6 +59,8 @@ def _restricted(evaluator: Evaluator, chosen: NDArray[np.int64], n_classes: int)
     if isinstance(evaluator, ConfusionForm):
         f1, precision = evaluator.f1[chosen], evaluator.precision[chosen]
         return ConfusionForm(evaluator.costs[cells], f1, precision, evaluator.constant)
+    if isinstance(evaluator, LeastForm):
+        return LeastForm(evaluator.quality, evaluator.groups[chosen])
     if not isinstance(evaluator, ConfusionFunction):
         return evaluator  # class errors are those of present classes in any case, and empty margins add nothing
 

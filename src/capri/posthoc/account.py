@@ -319,6 +319,7 @@ def _facts(policy: Policy) -> dict[str, str]:
         "scores": "probabilities" if policy.scores == "proba" else "logits",
         "attributes": ", ".join(policy.attributes),
         "constraints": "; ".join(policy.constraints),
+        "promise": _promise(policy),
         "samples that tuned": f"{data['n_samples']:,}" if isinstance(data.get("n_samples"), int) else "",
         "digest of these samples": str(data.get("digest", "")),
         "digest of the policy": policy.digest,
@@ -328,6 +329,12 @@ def _facts(policy: Policy) -> dict[str, str]:
     if found is not None and not found.feasible:
         said["constraints"] += " (no adjustment was found that meets all of them)"
     return {name: text for name, text in said.items() if text}
+
+
+def _promise(policy: Policy) -> str:
+    """What is promised of constraints, as the policy has it."""
+    promise = policy.data.get("promise")
+    return str(promise.get("text", "")) if isinstance(promise, Mapping) else ""
 
 
 def _notes(policy: Policy, views: Sequence[View]) -> list[str]:

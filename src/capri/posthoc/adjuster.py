@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -34,6 +35,16 @@ from capri.posthoc.adjustment import Adjustment
 from capri.posthoc.heldout import TUNED, UNADJUSTED, Gain, Judged, gained, judge, ladder
 from capri.posthoc.methods import METHODS, Parameters, Pooling, Task, tune
 from capri.posthoc.problem import Problem
+from capri.posthoc.promise import (
+    Promise,
+    PromiseWarning,
+    divided,
+    learn_then_test,
+    promised,
+    refuse_other_shares,
+    requirements,
+    stricter,
+)
 from capri.posthoc.search import Found
 from capri.posthoc.streaming import prepare, verify
 from capri.posthoc.tradeoff import Frontier
@@ -112,6 +123,9 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         The class shares where the classifier will be used, for what depends on them: the plain error, F1, costs, and
         constraints on these. By default those of the training counts, where these are given and samples have no
         weights of their own, else those of the validation samples.
+    guarantee : float, optional
+        A confidence such as 0.95 with which the constraints, floors on recall, precision, F1 and accuracy, shall hold
+        on future samples. Half of the samples then tune, and the others test (`capri.posthoc.promise`).
     bootstrap : int, default 200
         Draws behind the improvement out of fold and its interval; 0 leaves both out, and with them the repeated tuning.
     random_state : int, default 0
@@ -129,6 +143,9 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         Labels by column.
     reason_ : str
         How the search ended.
+    promise_ : Promise or None
+        With `guarantee`: what is promised, and on what grounds. Where that is not what was asked, the nearest that is,
+        and how many more samples would do.
     path_ : dict
         What to expect of each rung of the ladder on other samples: improvements out of fold by "τ = 1", "calibrated",
         "LA, tuned" and "tuned"; `validation_.ladder` adds their intervals. Empty with ``bootstrap=0``.
@@ -165,6 +182,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         "floor": [Interval(Real, 0, 1, closed="neither")],
         "borrow": [Interval(Real, 0, None, closed="left")],
         "target_shares": [StrOptions({"train", "validation"}), "array-like", Mapping, None],
+        "guarantee": [Interval(Real, 0, 1, closed="neither"), None],
         "bootstrap": [Interval(Integral, 0, None, closed="left")],
         "random_state": [Interval(Integral, 0, None, closed="left")],
     }
@@ -189,6 +207,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         floor: float = FLOOR,
         borrow: float = BORROW,
         target_shares: TargetShares = None,
+        guarantee: float | None = None,
         bootstrap: int = 200,
         random_state: int = 0,
     ) -> None:
@@ -208,6 +227,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         self.floor = floor
         self.borrow = borrow
         self.target_shares = target_shares
+        self.guarantee = guarantee
         self.bootstrap = bootstrap
         self.random_state = random_state
 
@@ -259,6 +279,16 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         LogitAdjuster
             Itself.
         """
+        self.promise_: Promise | None = None
+        if self.guarantee is not None:
+            if isinstance(X, Source) or memory is not None or sample_weight is not None:
+                raise InputError(
+                    "{argument} needs scores in memory, each sample counting once: neither sample_weight nor a source "
+                    "of row blocks.",
+                    argument="guarantee",
+                )
+            known = {"class_counts": class_counts, "class_attributes": class_attributes, "X_unlabelled": X_unlabelled}
+            return self._fit_promising(X, y, known, on_progress)
         if isinstance(X, Source) or memory is not None:
             known = {"class_counts": class_counts, "class_attributes": class_attributes, "X_unlabelled": X_unlabelled}
             return self._fit_source(as_source(X, y), sample_weight, known, memory, on_progress, on_rows)
@@ -497,13 +527,64 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         tuned.fit(given.scores, given.labels, **known | {"class_counts": counts}, on_progress=on_progress)
         tuned.policy_ = verify(source, given, tuned.policy_, tuned._seen.problem, on_rows)
         tuned.validation_, tuned.reason_ = tuned.policy_.validation, tuned.policy_.reason
-        for name in vars(tuned).keys() - self.get_params().keys():
-            setattr(self, name, getattr(tuned, name))
+        self._take(tuned)
         if not self.validation_.feasible:
             warnings.warn(
                 "on all rows, the constraints are not met: the sample that tuned met them by chance.", stacklevel=3
             )
         return self
+
+    def _fit_promising(self, X: Any, y: Any, known: dict[str, Any], on_progress: Callable[[], None]) -> Self:
+        """Tune a path of policies on some of the samples, and keep the best of those that the others prove."""
+        asked, confidence = [as_constraint(c) for c in self.constraints or ()], float(self.guarantee or 0)
+        classes, scores, labels = self._align(X, y)
+        seen = np.bincount(labels, minlength=len(classes)).astype(np.float64)
+        groups = classes.align(self.groups, "groups")
+        needed = requirements(asked, ClassContext.of(seen, class_names=classes.names, groups=groups))
+        counts = classes.align(known["class_counts"], "class_counts")
+        shares = self._shares(classes, None if counts is None else check_counts(counts, len(classes)), None)
+        refuse_other_shares(needed, seen, shares)
+        tuning, testing = divided(needed, labels, len(classes), self.random_state)
+        how: dict[str, Any] = {"guarantee": None, "classes": classes.labels, "absent": "ignore"}
+
+        def tuned(constraints: Sequence[ConstraintLike], **more: Any) -> LogitAdjuster:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # said of what is promised
+                adjuster = clone(self).set_params(**how, constraints=constraints, **more)
+                return adjuster.fit(scores[tuning], classes.labels[labels[tuning]], **known, on_progress=on_progress)
+
+        def decide(adjuster: LogitAdjuster) -> Ints:
+            return np.asarray(adjuster.transform(scores).argmax(axis=1))
+
+        path = [tuned(level, bootstrap=0) for level in stricter(asked, needed, labels[tuning])]
+        question = self._pose(to_logits(scores, self.scores, self.floor), labels, classes, counts, None, shares)
+        found = learn_then_test(
+            needed,
+            labels,
+            [decide(adjuster) for adjuster in path],
+            [question.worth(Adjustment(adjuster.strategy_.delta, adjuster.strategy_.l)).value for adjuster in path],
+            tuning,
+            testing,
+            confidence,
+        )
+        kept_constraints = path[found.best].constraints or ()
+        self._take(tuned(kept_constraints, bootstrap=self.bootstrap))
+        self.promise_ = promised(needed, asked, found, seen, classes.names)
+        self.validation_ = replace(self.validation_, limits=self.promise_.limits, feasible=self.promise_.held)
+        self.policy_ = replace(
+            self.policy_,
+            constraints=self.promise_.nearest,
+            validation=self.validation_,
+            data={**self.policy_.data, "promise": self.promise_.as_json()},
+        )
+        if not self.promise_.held:
+            warnings.warn(PromiseWarning(self.promise_.headline), stacklevel=4)
+        return self
+
+    def _take(self, other: LogitAdjuster) -> None:
+        """What another one has found."""
+        for name in vars(other).keys() - self.get_params().keys():
+            setattr(self, name, getattr(other, name))
 
     def _question(
         self, X: Any, y: ArrayLike, sample_weight: Any, class_counts: Any, class_attributes: Any, X_unlabelled: Any

@@ -52,7 +52,7 @@ from capri.shares import TargetShares
 #: What the wrapper hands on to the adjuster as it is.
 TUNING = (
     "objective", "method", "attributes", "parameters", "pooling", "constraints", "weights", "groups", "absent", "basis",
-    "scaling", "floor", "borrow", "target_shares", "bootstrap",
+    "scaling", "floor", "borrow", "target_shares", "guarantee", "bootstrap",
 )  # fmt: skip
 
 
@@ -72,8 +72,9 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         With `predict_proba` or `decision_function`.
     objective, method, attributes, parameters, pooling, constraints, weights, groups, basis, scaling, floor, borrow
         As in `LogitAdjuster`.
-    target_shares, bootstrap
-        As in `LogitAdjuster`.
+    target_shares, guarantee, bootstrap
+        As in `LogitAdjuster`. A guarantee is about the model whose scores are tested: one that is fitted already, or
+        that of a single split with ``refit=False``.
     absent : {"error", "ignore"}, default "ignore"
         As in `LogitAdjuster`; classes can be absent where `cv` judges only some of the samples.
     response_method : {"auto", "predict_proba", "decision_function"}, default "auto"
@@ -145,6 +146,7 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         floor: float = FLOOR,
         borrow: float = BORROW,
         target_shares: TargetShares = None,
+        guarantee: float | None = None,
         bootstrap: int = 200,
         response_method: Literal["auto", "predict_proba", "decision_function"] = "auto",
         cv: Any = 5,
@@ -168,6 +170,7 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         self.floor = floor
         self.borrow = borrow
         self.target_shares = target_shares
+        self.guarantee = guarantee
         self.bootstrap = bootstrap
         self.response_method = response_method
         self.cv = cv
@@ -213,6 +216,11 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         targets = column_or_1d(y, warn=True)
         check_classification_targets(targets)
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, X, dtype=np.float64)
+        if self.guarantee is not None and self.refit and not self._is_prefit():
+            raise InputError(
+                "guarantee is about the model whose scores are tested, and refit=True trains another one: use a single "
+                "split, such as cv=0.3, with refit=False, or give a model that is fitted."
+            )
         routed = self._route(weight, params)
         if self._is_prefit():
             self.estimator_ = self.estimator

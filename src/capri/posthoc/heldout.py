@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from capri.forms import ConfusionForm, ErrorFunction, Form, MarginFunction
+from capri.forms import ErrorFunction, Form, MarginEvaluator
 from capri.posthoc._compiled import blocks_of
 from capri.posthoc.adjustment import Adjustment, Vector
 from capri.posthoc.calibration import Calibration, importance, labels_per_class
@@ -156,7 +156,7 @@ def _value(problem: Problem, classes: NDArray[np.int64], decided: NDArray[np.int
     hits = tally(classes, amounts * (decided == classes), k)
     if isinstance(objective, Form | ErrorFunction):
         return objective(1 - (hits / np.where(rows > 0, rows, 1.0))[problem.present])
-    if isinstance(objective, ConfusionForm | MarginFunction) and has_soft_twin(objective):
+    if isinstance(objective, MarginEvaluator) and has_soft_twin(objective):
         return objective.smooth(hits, rows, tally(decided, amounts, k))[0]
     return objective(tally(classes * k + decided, amounts, k * k).reshape(k, k))
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from capri._checks import InputError
 from capri.constraints import ConstraintLike
-from capri.forms import ConfusionEvaluator, ConfusionForm, ErrorFunction, Form, MarginFunction, on_margins
+from capri.forms import ConfusionEvaluator, ConfusionForm, ErrorFunction, Form, LeastForm, MarginFunction, on_margins
 from capri.objectives import ObjectiveLike
 from capri.posthoc import _kernels
 from capri.posthoc._compiled import by_rows, summed
@@ -231,6 +231,10 @@ def _decision_values(
             sums, weights = np.empty((3, n_plateaus)), problem.weight[samples]
             _kernels.sweep_moments(slots, before, after, lost, won, weights, *margins, sums)
             values[f] = evaluator.of_sums(sums, problem.totals)
+        elif isinstance(evaluator, LeastForm):
+            of_groups = (evaluator.summed(margin) for margin in margins)
+            events = (slots, before, after, lost, won, problem.weight[samples], evaluator.groups)
+            _kernels.sweep_least(*events, *of_groups, evaluator.quality == "f1", values[f])
         elif isinstance(evaluator, ConfusionEvaluator):
             values[f] = _call_on_confusions(evaluator, problem, changes, confusion, n_plateaus)
     return values

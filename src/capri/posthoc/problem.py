@@ -27,10 +27,9 @@ from capri.errors import Absent, resolve_absent
 from capri.forms import (
     ClassContext,
     ConfusionEvaluator,
-    ConfusionForm,
     ConfusionFunction,
     Evaluator,
-    MarginFunction,
+    MarginEvaluator,
     on_confusion,
     on_margins,
 )
@@ -284,7 +283,7 @@ class Problem:
 
     def of_margins(self, evaluator: Evaluator, hits: Vector, columns: Vector) -> float:
         """An objective that asks for no more than these and the totals."""
-        if isinstance(evaluator, ConfusionForm | MarginFunction):
+        if isinstance(evaluator, MarginEvaluator):
             return evaluator.of_margins(hits, self.totals, columns)
         assert not isinstance(evaluator, ConfusionFunction)
         return evaluator(1 - hits[self.present] / self.totals[self.present])

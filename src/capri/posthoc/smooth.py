@@ -23,7 +23,7 @@ from scipy.optimize import minimize
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
 from capri._lazy import once
-from capri.forms import ConfusionForm, ErrorFunction, Evaluator, Form, MarginFunction, on_confusion
+from capri.forms import ConfusionForm, ErrorFunction, Evaluator, Form, MarginEvaluator, on_confusion
 from capri.objectives import balanced
 from capri.posthoc import _kernels, matrices
 from capri.posthoc._compiled import summed
@@ -130,7 +130,7 @@ class Surrogate:
     @property
     def _by_columns(self) -> bool:
         """Does the objective, or a limit, depend on how often classes are decided for?"""
-        return any(isinstance(e, ConfusionForm | MarginFunction) for e in (self.objective, *self.problem.evaluators))
+        return any(isinstance(e, MarginEvaluator) for e in (self.objective, *self.problem.evaluators))
 
     def _is_screened(self, adjustment: Adjustment) -> bool:
         """Are there so many scores that it pays to know which of them matter? Of offsets only."""
@@ -157,7 +157,7 @@ class Surrogate:
 
     def _of_margins(self, evaluator: SmoothEvaluator, hits: Vector, columns: Vector) -> tuple[float, Vector, Vector]:
         totals, present = self._totals, self.problem.present
-        if isinstance(evaluator, ConfusionForm | MarginFunction):
+        if isinstance(evaluator, MarginEvaluator):
             return evaluator.smooth(hits, totals, columns)
         value, slope = evaluator.smooth(1 - (hits / totals)[present])
         by_hits = np.zeros(len(hits))
@@ -200,7 +200,7 @@ class _Near:
         return summed(_kernels.slopes_of_entries, self._rows, len(by_hits), *entries, by_hits, by_columns)
 
 
-SmoothEvaluator: TypeAlias = Form | ErrorFunction | ConfusionForm | MarginFunction
+SmoothEvaluator: TypeAlias = Form | ErrorFunction | MarginEvaluator
 
 
 def has_soft_twin(evaluator: Evaluator) -> bool:
