@@ -5,6 +5,7 @@ import re
 import shutil
 import sqlite3
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +24,11 @@ def block(language, at=0):
     return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)[at]
 
 
-def sample(kind, dtype, rng):
+def sample(kind, dtype, rng, thresholds=None):
     """A policy and scores of which every tenth row has ties."""
     l = np.concatenate([[0.25, 0.25], rng.normal(0, 2, K - 2)])  # the first two classes tie where their scores do
     policy = Policy(Strategy.of(K, l=l, delta=[1, 1, 1.5, 0.8, 1, 1.2, 1]), "balanced", LABELS, scores=kind)
+    policy = replace(policy, thresholds=thresholds)
     scores = rng.normal(0, 3, (ROWS, K))
     if kind == "proba":
         scores = np.exp(scores - np.log(np.exp(scores).sum(axis=1, keepdims=True)))
@@ -35,6 +37,7 @@ def sample(kind, dtype, rng):
     return policy, scores.astype(dtype)
 
 
+SOME = (0.0, 0.5, 1.0, 0.3, 0.8, 0.2, 0.6)  # the first class, to which ties go, is always decided
 KINDS = [("logits", np.float64), ("logits", np.float32), ("proba", np.float64), ("proba", np.float32)]
 
 
@@ -42,11 +45,15 @@ def check(policy, scores, decisions):
     """Equal, but where the two best are so near that a logarithm's rounding decides."""
     expected, adjusted = policy.predict(scores), np.sort(policy.apply(scores), axis=1)
     assert len(decisions) == ROWS
-    differ = np.flatnonzero(np.asarray(decisions) != expected)
+    differ = np.flatnonzero(np.array(decisions, dtype=object) != expected)
     if policy.scores == "logits":
         assert differ.size == 0
     gap, size = adjusted[:, -1] - adjusted[:, -2], np.abs(adjusted).max(axis=1)
-    assert (gap[differ] <= (1e-15 if scores.dtype == np.float64 else 1e-6) * size[differ]).all()
+    at = (
+        np.zeros(len(gap)) if policy.thresholds is None else np.array(policy.thresholds)[policy.apply(scores).argmax(1)]
+    )
+    near = np.minimum(gap, abs(gap - at))  # another class, or undecided
+    assert (near[differ] <= (1e-15 if scores.dtype == np.float64 else 1e-6) * size[differ]).all()
     assert len(differ) < 5
     ties = gap == 0
     assert ties.sum() > 200
@@ -55,9 +62,10 @@ def check(policy, scores, decisions):
 
 
 @node
+@pytest.mark.parametrize("thresholds", [None, SOME])
 @pytest.mark.parametrize(("kind", "dtype"), KINDS)
-def test_javascript(kind, dtype, rng, tmp_path):
-    policy, scores = sample(kind, dtype, rng)
+def test_javascript(kind, dtype, thresholds, rng, tmp_path):
+    policy, scores = sample(kind, dtype, rng, thresholds)
     policy.save(tmp_path / "policy.json")
     (tmp_path / "scores.json").write_text(json.dumps(scores.astype(float).tolist()))
     array = "Float32Array" if dtype == np.float32 else "Float64Array"
@@ -74,7 +82,7 @@ def test_javascript(kind, dtype, rng, tmp_path):
 @pytest.mark.parametrize(
     ("change", "row", "says"),
     [
-        ({"schema": 3}, "[1, 2]", "not a post-hoc policy"),
+        ({"schema": 4}, "[1, 2]", "not a post-hoc policy"),
         ({"policy": {"side": "loss"}}, "[1, 2]", "not a post-hoc policy"),
         ({}, "[1, 2, 3]", "give 2 finite scores"),
         ({}, "[1, NaN]", "give 2 finite scores"),
@@ -89,17 +97,20 @@ def test_javascript_refuses_what_it_cannot_decide(change, row, says):
 
 
 def test_the_javascript_is_short():
-    assert len(block("js").splitlines()) <= 15
+    assert len(block("js").splitlines()) <= 17
 
 
+@pytest.mark.parametrize("thresholds", [None, SOME])
 @pytest.mark.parametrize(("kind", "dtype"), KINDS)
-def test_sql(kind, dtype, rng):
-    policy, scores = sample(kind, dtype, rng)
+def test_sql(kind, dtype, thresholds, rng):
+    policy, scores = sample(kind, dtype, rng, thresholds)
     base = sqlite3.connect(":memory:")
     base.execute(block("sql").replace(":file", "'" + policy.to_json().replace("'", "''") + "'"))
     assert base.execute("SELECT * FROM policy ORDER BY position").fetchall() == [
-        (k, label, delta, l)
-        for k, (label, delta, l) in enumerate(zip(LABELS, policy.strategy.delta, policy.strategy.l, strict=True))
+        (k, *row)
+        for k, row in enumerate(
+            zip(LABELS, policy.strategy.delta, policy.strategy.l, thresholds or [0] * K, strict=True)
+        )
     ]
     base.execute("CREATE TABLE scores (sample INTEGER, class TEXT, score DOUBLE PRECISION)")
     rows = [(i, LABELS[k], v) for i, row in enumerate(scores.astype(float).tolist()) for k, v in enumerate(row)]
@@ -116,7 +127,7 @@ def test_sql(kind, dtype, rng):
     check(policy, scores, [label for _, label in sorted(base.execute(query))])
 
 
-@pytest.mark.parametrize("change", [{"schema": 3}, {"side": "loss"}])
+@pytest.mark.parametrize("change", [{"schema": 4}, {"side": "loss"}])
 def test_sql_decides_nothing_by_what_it_cannot_read(change):
     document = json.loads(Policy(Strategy.of(2), "plain", (0, 1), side=change.get("side", "posthoc")).to_json())
     base = sqlite3.connect(":memory:")

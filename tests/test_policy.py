@@ -326,11 +326,11 @@ class TestUntrustworthyFiles:
     def test_that_are_truncated(self, tmp_path, keep):
         self.refuses(tmp_path, make_policy().to_json()[:keep], "the file is truncated or not a policy")
 
-    @pytest.mark.parametrize("schema", [0, 3, "1", None, [2], True, 2.0])
+    @pytest.mark.parametrize("schema", [0, 4, "1", None, [2], True, 2.0])
     def test_of_another_version(self, tmp_path, schema):
         document = json.loads(make_policy().to_json()) | {"schema": schema}
         self.refuses(
-            tmp_path, json.dumps(document), rf"schema version {re.escape(repr(schema))}, this capri reads 1 and 2; use"
+            tmp_path, json.dumps(document), rf"schema version {re.escape(repr(schema))}, this capri reads 1 to 3; use"
         )
 
     @pytest.mark.parametrize(("old", "new"), [("0.7", "0.8"), ("cat", "dog"), ('"seed": 7', '"seed": 8')])

@@ -43,8 +43,8 @@ def evaluate(
     Parameters
     ----------
     y, predictions : array-like of shape (n_samples,)
-        Labels of any kind: numbers or text. Or a source of row blocks (`capri.blocks`) and the policy that decides
-        them, None for the highest score.
+        Labels of any kind: numbers or text; a prediction of None leaves the sample undecided. Or a source of row blocks
+        (`capri.blocks`) and the policy that decides them, None for the highest score.
     classes : int or sequence of labels, optional
         How many classes there are, numbered from 0, or their labels. By default all labels that occur; those of the
         policy, or of the columns, where there is a source.
@@ -65,23 +65,68 @@ def evaluate(
     Returns
     -------
     dict
-        The value of each objective by its name.
+        The value of each objective by its name. Where samples are left undecided, the objectives are of the others;
+        "coverage" is their share, and "min_coverage" the least share of a class.
 
     Examples
     --------
     >>> evaluate(["cat", "cat", "dog", "dog"], ["cat", "dog", "dog", "dog"], objectives=["balanced", "err[cat]"])
     {'balanced': 0.25, 'err[cat]': 0.5}
     """
+    covered: dict[str, float] = {}
     if isinstance(y, Source):
-        known_classes, confusion = _of_source(y, predictions, classes, sample_weight)
+        known_classes, confusion, totals = _of_source(y, predictions, classes, sample_weight)
     else:
-        decided: Any = predictions
+        labels, decided, weight, kept = _decided(y, predictions, sample_weight)
         known_classes = classes_among(y, decided, classes=classes)
-        codes = known_classes.encode(y), known_classes.encode(decided, "predictions")
-        confusion = confusion_matrix(*codes, len(known_classes), sample_weight)
+        codes = known_classes.encode(labels), known_classes.encode(decided, "predictions")
+        confusion = confusion_matrix(*codes, len(known_classes), weight)
+        totals = None if kept is None else _totals(known_classes.encode(y), len(known_classes), sample_weight)
+    if totals is not None:
+        covered = coverage(confusion, totals)
     known: dict[str, Any] = {"weights": weights, "groups": groups, "class_counts": class_counts}
     known["class_names"] = class_names
-    return evaluate_counts(confusion, known_classes, objectives, absent=absent, target_shares=target_shares, **known)
+    figures = evaluate_counts(confusion, known_classes, objectives, absent=absent, target_shares=target_shares, **known)
+    return figures | covered
+
+
+def coverage(confusion: NDArray[np.float64], totals: NDArray[np.float64]) -> dict[str, float]:
+    """The share of the samples that is decided, and the least share of a class.
+
+    Parameters
+    ----------
+    confusion : array of shape (K, K)
+        Of what is decided, rows are true classes.
+    totals : array of shape (K,)
+        All samples of each class.
+
+    Returns
+    -------
+    dict
+        "coverage" and "min_coverage".
+    """
+    rows, here = confusion.sum(axis=1), totals > 0
+    return {"coverage": float(rows.sum() / totals.sum()), "min_coverage": float((rows[here] / totals[here]).min())}
+
+
+def _decided(y: Any, predictions: Any, weight: Any) -> tuple[Any, Any, Any, NDArray[np.bool_] | None]:
+    """Labels, decisions and weights of what is decided, and which samples these are; None where all are."""
+    given = np.asarray(predictions, dtype=object) if isinstance(predictions, list) else predictions
+    if not (isinstance(given, np.ndarray) and given.dtype == object and given.ndim == 1):
+        return y, predictions, weight, None
+    kept = np.array([decision is not None for decision in given], dtype=bool)
+    if kept.all():
+        return y, predictions, weight, None
+    if not kept.any():
+        raise InputError("predictions leaves every sample undecided; there is nothing to evaluate.")
+    if len(given) != len(y):
+        raise InputError(f"predictions has {len(given)} entries for {len(y)} labels; give one per sample.")
+    labels = np.asarray(y)[kept]
+    return labels, given[kept].tolist(), None if weight is None else np.asarray(weight)[kept], kept
+
+
+def _totals(codes: Ints, n_classes: int, weight: Any) -> NDArray[np.float64]:
+    return np.bincount(codes, None if weight is None else np.asarray(weight, float), n_classes).astype(np.float64)
 
 
 def evaluate_counts(
@@ -115,8 +160,9 @@ class Deciding(Protocol):
 
 def _of_source(
     source: Source, policy: Any, classes: int | Iterable[Any] | None, sample_weight: ArrayLike | None
-) -> tuple[Classes, NDArray[np.float64]]:
-    """The classes, and the confusion matrix of a policy or, without one, of the highest scores."""
+) -> tuple[Classes, NDArray[np.float64], NDArray[np.float64] | None]:
+    """The classes, the confusion matrix of a policy or, without one, of the highest scores; and all samples of each
+    class, where some are left undecided."""
     if sample_weight is not None:
         raise InputError("sample_weight cannot be given beside a source of row blocks, where each row counts once.")
     if policy is not None and not hasattr(policy, "decide"):
@@ -131,8 +177,9 @@ def _of_source(
         raise InputError(f"{source.title} has {source.n_classes} score columns, and there are {len(found)} classes.")
     columns = {label: k for k, label in enumerate(found.labels.tolist())}
     rule = unadjusted if policy is None else policy.decide
-    [confusion] = confusions(source.arranged(found), [rule], columns)
-    return found, confusion
+    every, confusion = confusions(source.arranged(found), [unadjusted, rule], columns)
+    totals = every.sum(axis=1)
+    return found, confusion, None if confusion.sum() == totals.sum() else totals
 
 
 def classes_among(y: ArrayLike, *predictions: ArrayLike, classes: int | Iterable[Any] | None = None) -> Classes:

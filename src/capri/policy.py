@@ -38,8 +38,10 @@ from capri.validation import Validation
 if TYPE_CHECKING:
     from torch import nn
 
-SCHEMA = 2
+SCHEMA = 2  # of a policy that decides every sample
+ABSTAINING = 3  # of one that may leave samples undecided, which readers of schema 2 must not overlook
 SOME_OF_EACH = (1000, 50, 5)  # training samples: many, medium, few
+UNDECIDED = -1  # in the place of a column
 FEW = 10  # rows that may sum to 1 by chance
 ROUNDING = 1e-6  # how far beyond 0 and 1 probabilities may lie, as runtimes in float32 give them
 FLOOR = 1e-6  # the smallest probability that is told from 0, unless a policy says otherwise
@@ -60,6 +62,11 @@ class PolicyError(InputError):
 # --------------------------------------------------------------------------------------------------------------------
 # The policy
 
+
+def _are_thresholds(values: Any) -> bool:
+    return isinstance(values, tuple) and all(is_number(t) and 0 <= t < math.inf for t in values)
+
+
 _POLICY_RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("objective", "method", "reason"), TEXT),
     **dict.fromkeys(("dictionary", "data", "versions"), MAPPING),
@@ -69,6 +76,7 @@ _POLICY_RULES: Mapping[str, Rule] = {
     "floor": ("a probability above 0 and below 1", lambda v: is_number(v) and 0 < v < 1),
     "constraints": ("a tuple of texts", lambda v: isinstance(v, tuple) and all(isinstance(c, str) for c in v)),
     "validation": ("a Validation or None", lambda v: v is None or isinstance(v, Validation)),
+    "thresholds": ("a threshold of at least 0 per class, or None", lambda v: v is None or _are_thresholds(v)),
     "seed": ("a whole number or None", lambda v: v is None or (isinstance(v, Integral) and not isinstance(v, bool))),
 }
 
@@ -112,6 +120,9 @@ class Policy:
         Of the search.
     versions : mapping from names to versions
         The software that made it.
+    thresholds : tuple of float, optional
+        Of each class: a sample that is decided for it is left undecided where the best adjusted score exceeds the
+        second by less. None decides every sample.
 
     Examples
     --------
@@ -136,6 +147,7 @@ class Policy:
     data: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
     versions: Mapping[str, str] = field(default_factory=versions)
+    thresholds: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         given: Any = self.classes
@@ -144,6 +156,10 @@ class Policy:
         object.__setattr__(self, "classes", tuple(_label(c, k) for k, c in enumerate(given)))
         check_names(self.class_names, self.strategy.n_classes, "classes")
         check_fields(self, _POLICY_RULES)
+        if self.thresholds is not None and len(self.thresholds) != self.strategy.n_classes:
+            raise InputError(
+                f"thresholds has {len(self.thresholds)} entries for {self.strategy.n_classes} classes; give one each."
+            )
         if self.validation is not None:
             self.validation.check_classes(self.strategy.n_classes)
             if tuple(self.validation.class_names) != self.class_names:
@@ -193,15 +209,67 @@ class Policy:
         Returns
         -------
         ndarray of shape (n_samples,)
-            Labels of the type that they had in tuning.
+            Labels of the type that they had in tuning. Of a policy with `thresholds` they are objects, and None where a
+            sample is left undecided.
         """
         if isinstance(scores, Source):
             decided = list(scores.arranged(Classes.of(self.classes)).mapped(self.decide))
-            return np.asarray(self.labels[np.concatenate(decided)])
-        return np.asarray(self.labels[self.apply(scores).argmax(axis=1)])
+            return self.labelled(np.concatenate(decided))
+        return self.labelled(self.columns(self.apply(scores)))
+
+    def columns(self, adjusted: NDArray[np.float64]) -> Ints:
+        """The columns that adjusted scores decide for; `UNDECIDED` where the margin is below the threshold.
+
+        Parameters
+        ----------
+        adjusted : ndarray of shape (n_samples, K)
+            As `apply` gives them.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        best = np.asarray(adjusted.argmax(axis=1), dtype=np.int64)
+        if self.thresholds is None:
+            return best
+        least = np.take_along_axis(adjusted, best[:, None], axis=1)
+        near = (least - adjusted < np.array(self.thresholds)[best][:, None]).sum(axis=1)  # itself among them, if any
+        return np.where(near > 1, UNDECIDED, best)
+
+    def labelled(self, columns: Ints) -> NDArray[Any]:
+        """Labels of columns; of a policy with thresholds as objects, and None for `UNDECIDED`.
+
+        Parameters
+        ----------
+        columns : ndarray of shape (n_samples,)
+            As `columns` and `decide` give them.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        if self.thresholds is None:
+            return np.asarray(self.labels[columns])
+        found = np.full(len(columns), None, dtype=object)
+        found[columns >= 0] = self.labels[columns[columns >= 0]]
+        return found
+
+    def accepts(self, scores: ArrayLike) -> NDArray[np.bool_]:
+        """Which samples are decided.
+
+        Parameters
+        ----------
+        scores : array-like of shape (n_samples, K)
+            As in `apply`.
+
+        Returns
+        -------
+        ndarray of bool, shape (n_samples,)
+        """
+        return np.asarray(self.columns(self.apply(scores)) >= 0)
 
     def decide(self, block: Block) -> Ints:
-        """The columns decided on, of one block of a source.
+        """The columns decided on, of one block of a source; `UNDECIDED` where none is.
 
         Parameters
         ----------
@@ -212,7 +280,7 @@ class Policy:
         -------
         ndarray of shape (n,)
         """
-        return np.asarray(self.adjust(block).argmax(axis=1), dtype=np.int64)
+        return self.columns(self.adjust(block))
 
     def adjust(self, block: Block) -> NDArray[np.float64]:
         """Adjusted scores of one block of a source.
@@ -319,7 +387,8 @@ class Policy:
     def as_module(self) -> nn.Module:
         """The adjustment as a module of torch: scores (…, K) in, adjusted scores out, for the end of a network.
 
-        Its Δ and l are buffers in float64, so that it decides as `predict` does; `.float()` converts them.
+        Where the policy has thresholds, a second output says which samples are decided. Its Δ and l are buffers in
+        float64, so that it decides as `predict` does; `.float()` converts them.
 
         Returns
         -------
@@ -341,7 +410,7 @@ class Policy:
         self.require_posthoc()
         from capri._torch import AdjustedScores
 
-        return AdjustedScores(self.strategy, self.scores, self.floor)
+        return AdjustedScores(self.strategy, self.scores, self.floor, self.thresholds)
 
     def require_posthoc(self) -> None:
         """Refuse a loss where decisions are to be adjusted.
@@ -362,7 +431,12 @@ class Policy:
     @property
     def digest(self) -> str:
         """SHA-256 of the content: equal for equal policies."""
-        return _digest(_plain(self, "policy"))
+        return _digest(self._content())
+
+    def _content(self) -> dict[str, Any]:
+        """What a file holds. Thresholds are there if the policy has any."""
+        content = _plain(self, "policy")
+        return {name: value for name, value in content.items() if name != "thresholds" or value is not None}
 
     def to_json(self) -> str:
         """The policy as JSON, with schema version and digest.
@@ -371,9 +445,9 @@ class Policy:
         -------
         str
         """
-        content = _plain(self, "policy")
+        content, schema = self._content(), SCHEMA if self.thresholds is None else ABSTAINING
         return json.dumps(
-            {"schema": SCHEMA, "digest": _digest(content), "policy": content}, indent=1, ensure_ascii=False
+            {"schema": schema, "digest": _digest(content), "policy": content}, indent=1, ensure_ascii=False
         )
 
     def save(self, path: str | Path) -> None:
@@ -407,7 +481,7 @@ class Policy:
             Where the text is truncated, was changed, is of another version, or is not a policy.
         """
         content = _checked_content(text, source)
-        if missing := {f.name for f in fields(cls)} - set(content):
+        if missing := {f.name for f in fields(cls)} - set(content) - {"thresholds"}:
             raise PolicyError(f"{source}: it lacks {', '.join(sorted(missing))}; save it again.")
         try:
             return cls(
@@ -417,6 +491,7 @@ class Policy:
                     "validation": _read_validation(content["validation"]),
                     "classes": _read_list(content["classes"], "classes"),
                     "constraints": _read_list(content["constraints"], "constraints"),
+                    "thresholds": _read_thresholds(content.get("thresholds")),
                 }
             )
         except (TypeError, KeyError, ValueError, AttributeError) as error:
@@ -458,8 +533,8 @@ def json_schema() -> dict[str, Any]:
 
     Examples
     --------
-    >>> json_schema()["properties"]["schema"]["const"]
-    2
+    >>> json_schema()["properties"]["schema"]["enum"]
+    [2, 3]
     """
     return dict(json.loads((resources.files(__package__) / "policy.schema.json").read_text(encoding="utf-8")))
 
@@ -524,15 +599,17 @@ def _checked_content(text: str, source: str) -> dict[str, Any]:
     if not isinstance(document, dict) or not {"schema", "digest", "policy"} <= set(document):
         raise PolicyError(f"{source}: not a capri policy; it lacks schema, digest or policy.")
     schema, content = document["schema"], document["policy"]
-    if type(schema) is not int or schema not in (1, SCHEMA):
+    if type(schema) is not int or schema not in (1, SCHEMA, ABSTAINING):
         raise PolicyError(
-            f"{source}: schema version {schema!r}, this capri reads 1 and {SCHEMA}; use a capri that wrote it."
+            f"{source}: schema version {schema!r}, this capri reads 1 to {ABSTAINING}; use a capri that wrote it."
         )
     if not isinstance(content, dict) or _digest(content) != document["digest"]:
         raise PolicyError(f"{source}: its content does not match its digest; it was changed after it was saved.")
     try:
         content = _plain(content, "policy")  # numbers and text that could not have been saved
-        return content if schema == SCHEMA else _from_schema_1(content)
+        if (content.get("thresholds") is not None) != (schema == ABSTAINING):
+            raise InputError(f"thresholds are of schema {ABSTAINING}, which has them always")
+        return _from_schema_1(content) if schema == 1 else content
     except (TypeError, KeyError, ValueError, AttributeError, RecursionError) as error:
         raise _unreadable(source, error) from None
 
@@ -561,6 +638,10 @@ def _read_list(given: Any, name: str) -> tuple[Any, ...]:
     if not isinstance(given, list):  # text would be taken apart
         raise InputError(f"{name} is {short(given)}; it must be a list.")
     return tuple(given)
+
+
+def _read_thresholds(given: Any) -> tuple[Any, ...] | None:
+    return None if given is None else _read_list(given, "thresholds")
 
 
 def _read_strategy(parts: Mapping[str, Any]) -> Strategy:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from capri._checks import InputError, Ints
 from capri.blocks.source import Block, Source
 
-Rule = Callable[[Block], Ints]  # the columns (n,) that are decided for
+Rule = Callable[[Block], Ints]  # the columns (n,) that are decided for, below 0 for none
 
 
 class Cells(NamedTuple):
@@ -26,7 +26,9 @@ class Cells(NamedTuple):
 
     @classmethod
     def of(cls, labels: Ints, decisions: Ints, n_classes: int) -> Cells:
-        """Of some samples."""
+        """Of some samples; those that are left undecided, below 0, are in none."""
+        if len(decisions) and decisions.min() < 0:
+            labels, decisions = labels[decisions >= 0], decisions[decisions >= 0]
         return cls(*np.unique(labels * n_classes + decisions, return_counts=True))
 
     def merged(self, other: Cells) -> Cells:

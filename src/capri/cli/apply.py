@@ -13,6 +13,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from capri._checks import InputError
 from capri.classes import Classes
 from capri.cli import display, options
 from capri.cli.inputs import Source, Stream, read_stream
@@ -31,6 +32,8 @@ EXAMPLES = """
     capri apply test.npy policy.json > predictions.csv
 
     capri apply scores/ policy.json -o predictions.parquet
+
+A policy that may leave samples undecided gives an empty prediction for them (null with `--json`).
 
 Scores are read in blocks of rows, so files may be larger than memory (arrays in .npz and .safetensors are read whole);
 of a folder, all .parquet files are read. Whether the scores are logits or probabilities is known from the policy.
@@ -73,22 +76,34 @@ def apply(
         source = Source(scores, scores_key, label_key, class_names=class_names, policy_classes=Classes.of(rule.classes))
         stream = read_stream(replace(source, with_labels=False)).ordered_as(Classes.of(rule.classes))
         names, labels = np.asarray(stream.classes.names), stream.classes.labels
-        labels = names if labels.dtype == object else labels  # files of columns cannot mix types
+        if labels.dtype == object or rule.thresholds is not None:
+            labels = names  # files of columns cannot mix types
+        if rule.thresholds is not None:
+            labels = with_none(labels)
         with _adjusted(adjusted, stream, names) as write:
             before, after = _decide(stream, rule, write)
             if output is not None:
                 with writing(output) as file:
                     write_column(file, output.suffix.lower(), "prediction", labels, after)
-    changed = int((before != after).sum())
+    open_, changed = int((after < 0).sum()), int(((before != after) & (after >= 0)).sum())
     if as_json:
-        summary = {"n_samples": len(after), "changed": changed, "output": output and str(output)}
-        display.print_json(summary | ({} if output else {"predictions": labels[after]}))
+        summary = {"n_samples": len(after), "changed": changed, "undecided": open_, "output": output and str(output)}
+        decisions = [None if k < 0 else label for k, label in zip(after, labels[after].tolist(), strict=True)]
+        display.print_json(summary | ({} if output else {"predictions": decisions}))
     elif output is None:
         sys.stdout.flush()
         write_column(sys.stdout.buffer, ".csv", "prediction", labels, after)
         sys.stdout.buffer.flush()
     else:
-        display.tell(f"{len(after):,} predictions, {changed:,} of them changed by the policy: {output}")
+        left = f", {open_:,} left undecided (empty)" if rule.thresholds is not None else ""
+        display.tell(f"{len(after):,} predictions, {changed:,} of them changed by the policy{left}: {output}")
+
+
+def with_none(names: NDArray[np.str_]) -> NDArray[np.str_]:
+    """The names, and at the end, where −1 points, that of no class: empty."""
+    if "" in names.tolist():
+        raise InputError("a class has an empty name, which stands for undecided samples here; name the classes.")
+    return np.append(names, "")
 
 
 def _decide(
@@ -100,7 +115,7 @@ def _decide(
         for block in stream.blocks:
             values = rule.adjust(block)
             before.append(block.scores.argmax(axis=1).astype(np.int32))
-            after.append(values.argmax(axis=1).astype(np.int32))
+            after.append(rule.columns(values).astype(np.int32))
             if write is not None:
                 write(values)
             advance(len(values))

@@ -24,9 +24,9 @@ from capri.cli.messages import spoken_warnings
 from capri.cli.progress import progress
 from capri.cli.tables import check_stdin
 from capri.errors import errors_of
-from capri.evaluation import STANDARD, evaluate_counts
+from capri.evaluation import STANDARD, coverage, evaluate_counts
 from capri.policy import Policy
-from capri.sentences import headline
+from capri.sentences import headline, percent
 from capri.validation import Validation, in_lines, summary
 
 EXAMPLES = """
@@ -75,7 +75,10 @@ def evaluate(
         confusion, known = _counted(samples, rule)
         wanted = objective or _default_objectives(samples, confusion["before"], rule, context)
         figures = {when: evaluate_counts(c, samples.classes, wanted, **context) for when, c in confusion.items()}
-    rows = _class_rows(samples, confusion)
+    rows, covered = _class_rows(samples, confusion), {}
+    if rule is not None and rule.thresholds is not None:
+        covered = coverage(confusion["after"], confusion["before"].sum(axis=1))
+        figures["after"] |= covered
     if as_json:
         content = {"scores": samples.origin, "policy": policy and str(policy), "n_samples": samples.blocks.count()}
         display.print_json(content | figures | {"classes": display.class_json(rows, after=rule is not None)})
@@ -90,6 +93,9 @@ def evaluate(
     shown = display.worst_first(rows, classes)
     title = "Classes, the worst first" if len(shown) == len(rows) else f"The worst {len(shown)} of {len(rows)} classes"
     out.print(display.classes_table(shown, title=title, after=rule is not None))
+    if covered:
+        whole, least = percent(covered["coverage"]), percent(covered["min_coverage"])
+        out.print(f"Decided: {whole} % of all, {least} % or more of each class. Errors after the policy are of these.")
     out.print("Errors in %." + ("" if len(shown) == len(rows) else " All classes: --classes 0."))
 
 

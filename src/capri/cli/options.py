@@ -116,6 +116,23 @@ Constraints: TypeAlias = Annotated[
         "`sdev` alone is tuned under `balanced <= baseline`, unless this is `none`.",
     ),
 ]
+Reject: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        rich_help_panel=TUNING,
+        help="Leave samples undecided where the decision is least sure: at most a share, `0.1`; as many as pay where "
+        "each costs a share of an error, `cost:0.3`; or as few as it takes, `until precision[*] >= 0.9`.",
+    ),
+]
+MinCoverage: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        metavar="SHARE",
+        rich_help_panel=TUNING,
+        help="With `--reject`: the share of each class that is decided at least.",
+    ),
+]
 Guarantee: TypeAlias = Annotated[
     float | None,
     typer.Option(
@@ -324,6 +341,17 @@ def read_settings(
         "absent": given.absent,
         "random_state": seed,
     }
+
+
+def read_reject(reject: str | None, min_coverage: float) -> dict[str, Any]:
+    """What to leave undecided, tried before any data are loaded."""
+    from capri.posthoc.abstention import as_asked
+
+    if not 0 <= min_coverage < 1:
+        raise InputError(f"--min-coverage is {min_coverage}; it must be 0 or more, and below 1.")
+    if reject is not None:
+        as_asked(reject)
+    return {"reject": reject, "min_coverage": min_coverage}
 
 
 def read_guarantee(share: float | None, constraints: Sequence[Constraint] | None) -> float | None:

@@ -37,6 +37,8 @@ EXAMPLES = """
 
     capri tune val.npz --constraint "recall[*] >= 0.5" --guarantee 0.95 -o policy.json
 
+    capri tune val.npz --objective worst --reject 0.1 --min-coverage 0.7 -o policy.json
+
     capri tune scores/ --memory 2GB -o policy.json
 
 **Files.** In .npz and .safetensors, `scores`, `logits` or `proba` (also after `val_`) with `y` or `labels`, and where
@@ -97,6 +99,8 @@ def tune(
     unlabelled_key: options.UnlabelledKey = None,
     constraint: options.Constraints = None,
     guarantee: options.Guarantee = None,
+    reject: options.Reject = None,
+    min_coverage: options.MinCoverage = 0.5,
     attributes: options.Attributes = "auto",
     class_attributes: options.AttributeFile = None,
     parameters: options.Parameters = "l",
@@ -122,6 +126,9 @@ def tune(
     how: dict[str, Any] = {"pooling": pooling, "borrow": borrow, "attributes": attributes, "parameters": parameters}
     settings = options.read_settings(given, method=method, constraint=constraint, seed=seed, proba=proba, **how)
     settings |= {"objective": options.read_objective(objective, **given.has)}
+    settings |= options.read_reject(reject, min_coverage)
+    if reject is not None and (guarantee is not None or memory is not None):
+        raise InputError("--reject cannot be given beside --guarantee or --memory.")
     settings |= {"guarantee": options.read_guarantee(guarantee, settings["constraints"])}
     if memory is not None:
         check_memory(memory)
@@ -185,8 +192,9 @@ def _print(adjuster: LogitAdjuster, samples: Samples | Stream, output: Path | No
     display.tell(samples.describe())
     display.tell(f"tuned for {adjuster.validation_.objective} with {adjuster.method}: {adjuster.reason_}\n")
     display.tell(text(adjuster.validation_, display.width()))
-    if adjuster.promise_ is not None:
-        display.tell("\n" + textwrap.fill(str(adjuster.promise_), display.width()))
+    for said in (adjuster.promise_, adjuster.abstention_):
+        if said is not None:
+            display.tell("\n" + textwrap.fill(str(said), display.width()))
     display.tell(f"\nPolicy: {output}" if output else "\nNo policy was written; give -o policy.json to keep it.")
     if report:
         display.tell(f"Report: {report}")
@@ -213,6 +221,7 @@ def _print_json(adjuster: LogitAdjuster, samples: Samples | Stream, output: Path
             "ladder": found.ladder,
             "limits": found.limits,
             "promise": policy.data.get("promise"),
+            "abstention": policy.data.get("abstention"),
             "classes": display.class_json(_class_rows(adjuster, samples), after=True),
         }
     )

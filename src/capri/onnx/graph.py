@@ -17,7 +17,7 @@ from capri.policy import Policy
 
 LEAST_OPSET = 8
 MARK = "capri_policy"  # the metadata of a model that holds a policy: its digest
-ADJUSTED, LABEL = "adjusted_scores", "label"
+ADJUSTED, LABEL, ACCEPTED = "adjusted_scores", "label", "accepted"
 _LABEL_NAMES = ("label", "output_label")  # what skl2onnx and its kin call it
 _LABEL_TYPES = (TensorProto.INT64, TensorProto.INT32, TensorProto.STRING, TensorProto.BOOL)
 _PASSING = ("ZipMap", "Identity", "Cast", "Normalizer", "Softmax")  # nodes that keep the columns in their order
@@ -35,7 +35,8 @@ def with_policy(
     """Put a policy behind a model's scores; what was given stays as it is.
 
     The new model has all outputs of the old one, whose scores stay what they were: tuning changes decisions, not
-    beliefs. Its label is the policy's, in place of the model's own if there is one, and `adjusted_scores` is new.
+    beliefs. Its label is the policy's, in place of the model's own if there is one, and `adjusted_scores` is new. Of a
+    policy with thresholds `accepted` is new, too; where it is False, the label is "" or −1 (or NaN), that of no class.
 
     Parameters
     ----------
@@ -87,10 +88,13 @@ def with_policy(
     unique = _Names(new)
     label, place = _label_place(new.graph, label_output, found.output, unique)
     adjusted = unique.own(ADJUSTED)
-    new.graph.node.extend(adjustment.nodes(found.value, adjusted, label, unique))
+    decided = None if policy.thresholds is None else unique.own(ACCEPTED)
+    new.graph.node.extend(adjustment.nodes(found.value, adjusted, label, unique, decided))
     outputs = list(new.graph.output)
     outputs.insert(place, helper.make_tensor_value_info(label, adjustment.label_type, [None]))
     outputs.append(helper.make_tensor_value_info(adjusted, adjustment.adjusted_type, [None, policy.strategy.n_classes]))
+    if decided is not None:
+        outputs.append(helper.make_tensor_value_info(decided, TensorProto.BOOL, [None]))
     del new.graph.output[:]
     new.graph.output.extend(outputs)
     new.metadata_props.add(key=MARK, value=policy.digest)

@@ -2,6 +2,10 @@
 
     (Softmax) → (Max with the floor → Log) → Cast to float64 → (Mul by Δ) → Sub l → ArgMax → Gather of the labels
 
+Where samples may be left undecided, it is counted how many classes come nearer to the best than its threshold; if these
+are more than itself, the label is that of no class: "" for text, −1 (or the least number) for whole numbers, NaN. Only
+operators that all versions have alike are used: sums are products with ones, and the best score is picked by its place.
+
 Constants are nodes, not initializers, which old versions of the format would have as inputs.
 """
 
@@ -69,10 +73,13 @@ class Adjustment:
         half = self.number == TensorProto.FLOAT16 and self.policy.scores == "proba"
         return TensorProto.FLOAT if half else self.number
 
-    def nodes(self, scores: str, adjusted: str, label: str, unique: Callable[[str], str]) -> list[NodeProto]:
+    def nodes(
+        self, scores: str, adjusted: str, label: str, unique: Callable[[str], str], accepted: str | None = None
+    ) -> list[NodeProto]:
         """The nodes from the value `scores` (n, K) to the values `adjusted` (n, K) and `label` (n,).
 
-        unique: makes a name that the graph does not have yet.
+        unique: makes a name that the graph does not have yet. accepted: the value (n,) that says which samples are
+        decided, of a policy with thresholds.
         """
         chain, strategy = _Chain(scores, unique), self.policy.strategy
         if self.order is not None and list(self.order) != list(range(strategy.n_classes)):
@@ -88,10 +95,48 @@ class Adjustment:
         if (strategy.delta != 1).any():
             chain.then("Mul", self._constant(strategy.delta))
         chain.then("Sub", self._constant(strategy.l), output=adjusted)
+        if self.policy.thresholds is not None:
+            self._open(chain, label, accepted)
+            return chain.nodes
         chain.then("ArgMax", axis=1, keepdims=0)  # of equal ones the first
         index, chain.value = chain.value, chain.constant(self.labels)
         chain.then("Gather", index, output=label, axis=0)
         return chain.nodes
+
+    def _open(self, chain: _Chain, label: str, accepted: str | None) -> None:
+        """Labels that may be left open, of the adjusted scores that the chain has come to."""
+        k, dtype = self.policy.strategy.n_classes, NUMBERS[self.adjusted_type]
+        adjusted, ones = chain.value, np.ones((k, 1), dtype)
+        index = chain.then("ArgMax", axis=1, keepdims=1).value
+        here = chain.then("Equal", np.arange(k)[None]).then("Cast", to=self.adjusted_type).value
+        best = chain.then("Mul", adjusted).then("MatMul", ones).value
+        chain.value = here
+        limit = chain.then("MatMul", self._constant(np.array(self.policy.thresholds)[:, None])).value
+        chain.value = best
+        chain.then("Sub", adjusted).then("Less", limit).then("Cast", to=self.adjusted_type).then("MatMul", ones)
+        decided = chain.then("Less", np.array(1.5, dtype)).value
+        flat = {} if accepted is None else {"output": accepted}
+        chain.then("Reshape", np.array([-1]), **flat)
+        chain.value = decided
+        kept = chain.then("Cast", to=TensorProto.INT64).value
+        chain.value = index
+        moved = (
+            chain.then("Sub", np.array(k)).then("Mul", kept).then("Add", np.array(k)).then("Reshape", np.array([-1]))
+        )
+        last, chain.value = moved.value, chain.constant(self._with_none())
+        chain.then("Gather", last, output=label, axis=0)
+
+    def _with_none(self) -> NDArray[Any]:
+        """The labels, and at the end that of no class."""
+        labels, kind = self.labels, self.labels.dtype.kind
+        none: Any = {"U": "", "f": np.nan, "i": -1 if -1 not in self.labels.tolist() else np.iinfo(np.int64).min}.get(
+            kind
+        )
+        if none is None or none in labels.tolist():
+            raise InputError(
+                "labels that are truth values, or empty text, leave no label for undecided samples; name the classes."
+            )
+        return np.append(labels, none)
 
     def _constant(self, values: NDArray[np.float64]) -> NDArray[Any]:
         dtype = NUMBERS[self.adjusted_type]

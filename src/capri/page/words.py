@@ -156,8 +156,7 @@ def sureness(content: Content) -> list[str]:
         beside = "" if own is None else f", this policy {percent(own)}"
         name = RUNGS.get(best.name, best.name).split(":")[0]
         said.append(f"The best simpler way ({name}) gains {percent(best.gain)} points out of fold{beside}.")
-    if promise := content.facts.get("promise"):
-        said.append(promise)
+    said += [content.facts[about] for about in ("promise", "abstention") if about in content.facts]
     broken = [limit.text for limit in view.limits if limit.kept is False]
     if view.limits:
         state = f"{len(broken)} of {len(view.limits)} not kept here" if broken else "all kept here"

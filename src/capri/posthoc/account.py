@@ -319,7 +319,8 @@ def _facts(policy: Policy) -> dict[str, str]:
         "scores": "probabilities" if policy.scores == "proba" else "logits",
         "attributes": ", ".join(policy.attributes),
         "constraints": "; ".join(policy.constraints),
-        "promise": _promise(policy),
+        "promise": _said(policy, "promise"),
+        "abstention": _said(policy, "abstention"),
         "samples that tuned": f"{data['n_samples']:,}" if isinstance(data.get("n_samples"), int) else "",
         "digest of these samples": str(data.get("digest", "")),
         "digest of the policy": policy.digest,
@@ -331,10 +332,10 @@ def _facts(policy: Policy) -> dict[str, str]:
     return {name: text for name, text in said.items() if text}
 
 
-def _promise(policy: Policy) -> str:
-    """What is promised of constraints, as the policy has it."""
-    promise = policy.data.get("promise")
-    return str(promise.get("text", "")) if isinstance(promise, Mapping) else ""
+def _said(policy: Policy, about: str) -> str:
+    """What is promised, or left undecided, as the policy says it."""
+    found = policy.data.get(about)
+    return str(found.get("text", "")) if isinstance(found, Mapping) else ""
 
 
 def _notes(policy: Policy, views: Sequence[View]) -> list[str]:

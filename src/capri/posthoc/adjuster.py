@@ -30,6 +30,7 @@ from capri.forms import ClassContext, Evaluator, Form, exact_importance
 from capri.objectives import Objective, ObjectiveLike, as_objective
 from capri.page import Report
 from capri.policy import FLOOR, Policy, ScoreKind, to_logits
+from capri.posthoc.abstention import Abstention, Asked, Rule, as_asked, together, told
 from capri.posthoc.account import account, check_unseen, pose, shares_asked
 from capri.posthoc.adjustment import Adjustment
 from capri.posthoc.heldout import TUNED, UNADJUSTED, Gain, Judged, gained, judge, ladder
@@ -126,6 +127,12 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
     guarantee : float, optional
         A confidence such as 0.95 with which the constraints, floors on recall, precision, F1 and accuracy, shall hold
         on future samples. Half of the samples then tune, and the others test (`capri.posthoc.promise`).
+    reject : share, "cost:…", "until …" or None
+        Leave samples undecided where the decision is least sure for its class: at most a share of them (0.1), as many
+        as pay where each costs a share of an error ("cost:0.3"), or as few as it takes to keep a constraint among what
+        is decided ("until precision[*] >= 0.9"). `predict` then gives None for them.
+    min_coverage : float, default 0.5
+        The share of each class that is decided at least, so that no class is rejected away.
     bootstrap : int, default 200
         Draws behind the improvement out of fold and its interval; 0 leaves both out, and with them the repeated tuning.
     random_state : int, default 0
@@ -146,6 +153,8 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
     promise_ : Promise or None
         With `guarantee`: what is promised, and on what grounds. Where that is not what was asked, the nearest that is,
         and how many more samples would do.
+    abstention_ : Abstention or None
+        With `reject`: what is left undecided, and of which classes.
     path_ : dict
         What to expect of each rung of the ladder on other samples: improvements out of fold by "τ = 1", "calibrated",
         "LA, tuned" and "tuned"; `validation_.ladder` adds their intervals. Empty with ``bootstrap=0``.
@@ -183,6 +192,8 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         "borrow": [Interval(Real, 0, None, closed="left")],
         "target_shares": [StrOptions({"train", "validation"}), "array-like", Mapping, None],
         "guarantee": [Interval(Real, 0, 1, closed="neither"), None],
+        "reject": [str, Real, None],
+        "min_coverage": [Interval(Real, 0, 1, closed="left")],
         "bootstrap": [Interval(Integral, 0, None, closed="left")],
         "random_state": [Interval(Integral, 0, None, closed="left")],
     }
@@ -208,6 +219,8 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         borrow: float = BORROW,
         target_shares: TargetShares = None,
         guarantee: float | None = None,
+        reject: float | str | None = None,
+        min_coverage: float = 0.5,
         bootstrap: int = 200,
         random_state: int = 0,
     ) -> None:
@@ -228,6 +241,8 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         self.borrow = borrow
         self.target_shares = target_shares
         self.guarantee = guarantee
+        self.reject = reject
+        self.min_coverage = min_coverage
         self.bootstrap = bootstrap
         self.random_state = random_state
 
@@ -280,6 +295,12 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             Itself.
         """
         self.promise_: Promise | None = None
+        self.abstention_: Abstention | None = None
+        asked = None if self.reject is None else as_asked(self.reject)
+        if asked is not None and (self.guarantee is not None or isinstance(X, Source) or memory is not None):
+            raise InputError(
+                "{argument} needs scores in memory, and cannot be given beside guarantee= yet.", argument="reject"
+            )
         if self.guarantee is not None:
             if isinstance(X, Source) or memory is not None or sample_weight is not None:
                 raise InputError(
@@ -295,7 +316,9 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         labels: Any = y
         task, classes, given = self._question(X, labels, sample_weight, class_counts, class_attributes, X_unlabelled)
         problem = task.problem
-        found = tune(task, self.method)
+        found, rule = tune(task, self.method), None
+        if asked is not None:
+            found, rule = together(task, self.method, found, asked, self.min_coverage)
         warn_if_degenerate(problem, found.adjustment)
         judged = judge(task, partial(ladder, method=self.method), on_fold=on_progress) if self.bootstrap else None
         gains = {} if judged is None else self._gains(problem, judged)
@@ -303,6 +326,8 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         self.path_ = {rung: gain.mean for rung, gain in gains.items()}
         self.strategy_, self.reason_, self.validation_ = found.adjustment.strategy(), found.reason, validation
         self.policy_ = self._policy(task, found, validation, classes, given, self.path_)
+        if asked is not None and rule is not None:
+            self._leave_undecided(problem, found.adjustment, rule, asked)
         self._seen = _Seen(problem, None if judged is None else judged.without_posterior())
         if not self.validation_.feasible:
             warnings.warn(
@@ -414,7 +439,16 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         check_is_fitted(self)
         if isinstance(X, Source):
             return self.policy_.predict(X)
-        return np.asarray(self.classes_[self.transform(X).argmax(axis=1)])
+        return self._labelled(self.transform(X))
+
+    def _labelled(self, adjusted: NDArray[np.float64]) -> NDArray[Any]:
+        """The labels of adjusted scores, of the type that `fit` was given; None where the policy leaves them open."""
+        columns = self.policy_.columns(adjusted)
+        if self.policy_.thresholds is None:
+            return np.asarray(self.classes_[columns])
+        found = np.full(len(columns), None, dtype=object)
+        found[columns >= 0] = self.classes_[columns[columns >= 0]]
+        return found
 
     @property
     def report_(self) -> Report:
@@ -580,6 +614,17 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         if not self.promise_.held:
             warnings.warn(PromiseWarning(self.promise_.headline), stacklevel=4)
         return self
+
+    def _leave_undecided(self, problem: Problem, adjustment: Adjustment, rule: Rule, asked: Asked) -> None:
+        """Thresholds for the policy, and what is said of them."""
+        self.abstention_ = told(problem, adjustment, rule, asked, self.min_coverage)
+        self.policy_ = replace(
+            self.policy_,
+            thresholds=tuple(rule.thresholds.tolist()),
+            data={**self.policy_.data, "abstention": self.abstention_.as_json()},
+        )
+        if not self.abstention_.met:
+            warnings.warn(str(self.abstention_), stacklevel=3)
 
     def _take(self, other: LogitAdjuster) -> None:
         """What another one has found."""

@@ -52,7 +52,7 @@ from capri.shares import TargetShares
 #: What the wrapper hands on to the adjuster as it is.
 TUNING = (
     "objective", "method", "attributes", "parameters", "pooling", "constraints", "weights", "groups", "absent", "basis",
-    "scaling", "floor", "borrow", "target_shares", "guarantee", "bootstrap",
+    "scaling", "floor", "borrow", "target_shares", "guarantee", "reject", "min_coverage", "bootstrap",
 )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         With `predict_proba` or `decision_function`.
     objective, method, attributes, parameters, pooling, constraints, weights, groups, basis, scaling, floor, borrow
         As in `LogitAdjuster`.
-    target_shares, guarantee, bootstrap
+    target_shares, guarantee, reject, min_coverage, bootstrap
         As in `LogitAdjuster`. A guarantee is about the model whose scores are tested: one that is fitted already, or
         that of a single split with ``refit=False``.
     absent : {"error", "ignore"}, default "ignore"
@@ -147,6 +147,8 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         borrow: float = BORROW,
         target_shares: TargetShares = None,
         guarantee: float | None = None,
+        reject: float | str | None = None,
+        min_coverage: float = 0.5,
         bootstrap: int = 200,
         response_method: Literal["auto", "predict_proba", "decision_function"] = "auto",
         cv: Any = 5,
@@ -171,6 +173,8 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         self.borrow = borrow
         self.target_shares = target_shares
         self.guarantee = guarantee
+        self.reject = reject
+        self.min_coverage = min_coverage
         self.bootstrap = bootstrap
         self.response_method = response_method
         self.cv = cv

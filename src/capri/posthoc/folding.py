@@ -61,6 +61,10 @@ def fold(layer: Any, policy: Policy, *, softmax: bool = False) -> Any:
     if not isinstance(policy, Policy):
         raise InputError(f"policy is {short(policy)}; give a Policy, such as Policy.load(path) or adjuster.policy_.")
     policy.require_posthoc()
+    if policy.thresholds is not None:
+        raise InputError(
+            "this policy may leave samples undecided, which no layer can say; use policy.predict, or ONNX."
+        )
     if hasattr(layer, MARK):
         raise already_folded(f"this {type(layer).__name__}")
     if isinstance(layer, tuple) and len(layer) == 2:
