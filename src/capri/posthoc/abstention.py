@@ -43,7 +43,7 @@ ROUNDS = 3  # of all classes
 PRICES = 14  # of a rejection that are tried for a rate, each half of the one before
 STEADY = 50.0  # samples decided for a class that weigh as much as what all classes share
 EVENLY = 0.02  # of the balanced error on top of what is asked, for objectives that do not see most classes
-CAUTIOUS = 1.0  # standard errors by which the floor on coverage is raised
+CAUTIOUS = 2.0  # standard errors by which the floor on coverage is raised
 BARRED = 1e6  # the price of what may not be
 
 Mode: TypeAlias = Literal["rate", "cost", "until"]
