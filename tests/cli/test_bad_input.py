@@ -187,6 +187,12 @@ TUNE = [
     (["absent_file.npz", "--objective", "weighted"], "objective 'weighted' needs --weights: one test-time weight per"),
     (["absent_file.npz", "--objective", "worst_group"], "objective 'worst_group' needs --groups: the group of each"),
     (["absent_file.npz", "--constraint", "plain < 1"], "constraint 'plain < 1' cannot be read; write '<objective> <="),
+    (["absent_file.npz", "--reject", "some"], "reject is 'some'; give a share such as 0.1, a cost such as 'cost:0.3'"),
+    (["absent_file.npz", "--reject", "2"], "reject is '2'; its number must be between 0 and 1."),
+    (["absent_file.npz", "--reject", "until plain <= baseline"], "needs a number, not the baseline."),
+    (["absent_file.npz", "--reject", "1e-1", "--min-coverage", "1"], "--min-coverage is 1.0; it must be 0 or more"),
+    (["absent_file.npz", "--reject", "1e-1", "--memory", "1GB"], "--reject cannot be given beside --guarantee or"),
+    (["val.npz", "--reject", "until precision[wolf] >= 1"], "precision[wolf]: no such class with samples"),
     (["absent_file.npz", "--guarantee", "9e-1"], "--guarantee is a promise about constraints; give some, as"),
     (["absent_file.npz", "--guarantee", "2", "--constraint", "worst <= 1"], "--guarantee is 2.0; it must be between 0"),
     (
