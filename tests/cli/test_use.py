@@ -109,7 +109,7 @@ class TestApply:
         assert content["predictions"] == expected
         assert content["n_samples"] == 90
         kept = json.loads(capri("apply", files / "val.npz", policy, "-o", "p.csv", "--json").out)
-        assert kept == {"n_samples": 90, "changed": content["changed"], "output": "p.csv"}
+        assert kept == {"n_samples": 90, "changed": content["changed"], "undecided": 0, "output": "p.csv"}
 
     def test_columns_named_by_number_go_by_name(self, capri, data, write_columns):
         scores, y = data

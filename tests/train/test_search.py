@@ -380,7 +380,7 @@ def test_a_class_without_validation_samples(settings, tmp_path):
         (["search.momentum=2"], r"search\.momentum is 2\.0; it must lie in \[0, 1\)"),
         (["data.name=cifar10-lt", "search.weights=[1, 2]"], r"search\.weights has 2 entries for 10 classes"),
         (["loss.strategy=la"], r"start it with search\.tau"),
-        (["trainer.devices=2"], "the search runs on one device"),
+        (["trainer.devices=2", "search.method=population"], "a search by population runs on one device"),
     ],
 )
 def test_settings_are_checked(settings, changes, message):

@@ -32,6 +32,7 @@ from torch.func import functional_call
 from capri._checks import InputError
 from capri._lazy import once
 from capri.bilevel.losses import parametric_cross_entropy
+from capri.bilevel.processes import ALONE, Share
 
 Vector: TypeAlias = tuple[Tensor, ...]  # one tensor per trainable parameter of the network, in its order
 LogitLosses: TypeAlias = Callable[[Tensor], Tensor]  # logits (n, K) to the loss of each sample, (n,)
@@ -181,20 +182,21 @@ class InverseHessianSettings:
 
 
 def inverse_hessian_product(
-    network: LogitMap, losses: LogitLosses, g: Vector, settings: InverseHessianSettings
+    network: LogitMap, losses: LogitLosses, g: Vector, settings: InverseHessianSettings, share: Share = ALONE
 ) -> Vector:
-    """v ≈ H⁻¹ g, for the mean of `losses` on the network's batch."""
+    """v ≈ H⁻¹ g, for the mean of `losses` on the network's batch, or on the batch of which it holds a share."""
     if settings.method == "identity":
         return g
     if settings.method == "ggn-cg":
         lift = settings.damping + settings.decay
 
         def curvature(v: Vector) -> Vector:
-            return _plus(gauss_newton_product(network, losses, v), v, lift)
+            return _plus(share.joined(gauss_newton_product(network, losses, v)), v, lift)
 
         return conjugate_gradients(curvature, g, settings.iterations, settings.tolerance)
     if settings.method == "neumann":
-        return neumann_series(hessian_products(network, losses), g, settings.terms, settings.step)
+        product = hessian_products(network, losses)
+        return neumann_series(lambda v: share.joined(product(v)), g, settings.terms, settings.step)
     raise InputError(f"method is {settings.method!r}; it must be 'identity', 'ggn-cg' or 'neumann'.")
 
 
@@ -321,23 +323,27 @@ def outer_gradient(
     val: tuple[Tensor, Tensor],
     objective: Callable[[Tensor, Tensor], Tensor],
     settings: InverseHessianSettings,
+    shares: tuple[Share, Share] = (ALONE, ALONE),
 ) -> OuterGradient:
     """dL_val/dα on one training and one validation batch, (x, y) each.
 
-    objective: (logits, y) to L_val; where it is a function of ``loss.alpha`` too, the direct term is added.
+    objective: (logits, y) to L_val, a mean over the batch; where it is a function of ``loss.alpha`` too, the direct
+    term is added. shares: of the training and of the validation batch, where several processes hold them; the value and
+    the derivative are then those of the joined batches, and the logits those of the share.
     """
     judged = LogitMap(model, val[0])
     logits = judged()
     value = objective(logits, val[1])
-    g, direct = _split_gradient(value, judged.parameters, loss.alpha)
+    theta = len(judged.parameters)
+    both = shares[1].joined((*_gradient(value, (*judged.parameters, *loss.alpha)), value.detach()))
+    g, direct, value = both[:theta], both[theta:-1], both[-1]
     x, y = train
     trained = LogitMap(model, x)
-    v = inverse_hessian_product(trained, lambda o: loss.losses(o, y), g, settings)
-    mixed = loss.mixed(*trained.jvp(v), y)
-    return OuterGradient(value.detach(), _plus(direct, mixed, -1.0), logits.detach())
+    v = inverse_hessian_product(trained, lambda o: loss.losses(o, y), g, settings, shares[0])
+    mixed = shares[0].joined(loss.mixed(*trained.jvp(v), y))
+    return OuterGradient(value, _plus(direct, mixed, -1.0), logits.detach())
 
 
-def _split_gradient(value: Tensor, theta: Vector, alpha: Vector) -> tuple[Vector, Vector]:
-    """Gradients by θ and by α, zeros where there is no dependence."""
-    gradient = torch.autograd.grad(value, (*theta, *alpha), allow_unused=True, materialize_grads=True)
-    return gradient[: len(theta)], gradient[len(theta) :]
+def _gradient(value: Tensor, by: Vector) -> Vector:
+    """Zeros where there is no dependence."""
+    return torch.autograd.grad(value, by, allow_unused=True, materialize_grads=True)

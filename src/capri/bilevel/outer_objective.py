@@ -28,6 +28,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from capri._checks import InputError
+from capri.bilevel.processes import Total
 from capri.errors import Absent, resolve_absent
 from capri.forms import ClassContext, ConfusionEvaluator, ErrorEvaluator, Form
 from capri.objectives import ObjectiveLike, as_objective
@@ -195,15 +196,17 @@ class OuterObjective:
                 "give all of validation, each sample once (no drop_last)."
             )
 
-    def update(self, logits: Tensor, y: Tensor, *, replaced: bool = False) -> None:
+    def update(self, logits: Tensor, y: Tensor, *, replaced: bool = False, add: Total | None = None) -> None:
         """Renew the running class errors by a batch's; arguments as in `surrogate`.
 
         A batch of samples that were put back after each draw (`replaced`) may hold one twice, and shows the share
-        1 − (1 − 1/n_k)^B_k of a class.
+        1 − (1 − 1/n_k)^B_k of a class. add: the sum over all processes, where each holds a share of the batch.
         """
         losses, labels = sample_losses(logits.detach(), y, self.class_loss).double().cpu(), y.cpu()
         sums = torch.zeros_like(self.errors).index_add_(0, labels, losses)
         seen = torch.bincount(labels, minlength=len(sums))
+        if add is not None:
+            sums, seen = add(sums.to(y.device)).cpu(), add(seen.to(y.device)).cpu()
         share = seen / self.counts.clamp_min(1)
         if replaced:
             share = 1 - (1 - 1 / self.counts.clamp_min(1)) ** seen

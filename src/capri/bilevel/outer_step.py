@@ -23,6 +23,7 @@ from capri._checks import InputError
 from capri.bilevel.hypergradient import AnyLoss, InnerLoss, InverseHessianSettings, ParametricLoss, outer_gradient
 from capri.bilevel.losses import MovingLoss, parametric_cross_entropy
 from capri.bilevel.outer_objective import OuterObjective, class_sums
+from capri.bilevel.processes import Share, Total
 from capri.bilevel.signal_share import SignalShare
 from capri.bilevel.strategy_map import StrategyMap, StrategyTensors
 from capri.strategy import Strategy
@@ -63,6 +64,9 @@ class OuterStep:
         Offsets that span more than this have diverged.
     prior : float
         λ: the gradient of λ‖W − W₀‖² is added, with W₀ where W is at first.
+    add : callable, optional
+        The sum of a tensor over all processes, in each of them, where several train the network together: then every
+        process hands `step` its share of the batches, and what it finds is that of the joined ones.
     trust : bool
         Shorten the step of each number of W to the share of it that is signal, by the running mean and variance of its
         gradients: 1 where they agree, 0 where their mean is within 1.5 of its standard errors.
@@ -100,8 +104,10 @@ class OuterStep:
         limit: float = 30.0,
         prior: float = 0.0,
         trust: bool = False,
+        add: Total | None = None,
     ):
         self.model, self.map, self.objective, self.limit = model, strategy_map, objective, limit
+        self.add = add
         self.optimizer = optimizer or torch.optim.Adam(strategy_map.parameters(), lr=lr)
         self.inverse_hessian = inverse_hessian or InverseHessianSettings()
         self.loss = MovingLoss(strategy_map())
@@ -126,7 +132,12 @@ class OuterStep:
         return measure_classes(self.model, self.objective, batches)
 
     def step(
-        self, train: LabelledBatch, val: LabelledBatch, *, importance: Tensor | None = None, rate: float = 1.0
+        self,
+        train: LabelledBatch,
+        val: LabelledBatch,
+        *,
+        importance: Tensor | None = None,
+        rate: float = 1.0,
     ) -> float:
         """W down the hypergradient on one batch of each, (x, y) on the network's device.
 
@@ -152,15 +163,19 @@ class OuterStep:
         """
         if not self._anchored:
             raise InputError("objective has no class errors yet; call anchor(batches) with all of validation first.")
-        tensors = self.map()
+        tensors, own, replaced = self.map(), len(val[1]), importance is not None
+        of_train, of_val = (Share.of(len(y), self.add, y.device) for _, y in (train, val))
+        shares = of_train, of_val
+        if own == 0:  # the last joined batch had fewer samples than there are processes
+            val, importance = _stand_in(train), train[0].new_zeros(1)
         judge = partial(self.objective.surrogate, importance=importance)
-        found = outer_gradient(self.model, self._inner_loss(tensors), train, val, judge, self.inverse_hessian)
+        found = outer_gradient(self.model, self._inner_loss(tensors), train, val, judge, self.inverse_hessian, shares)
         moving = [(t, g) for t, g in zip(tensors, found.alpha, strict=False) if t.requires_grad]
         self.optimizer.zero_grad()
         torch.autograd.backward([t for t, _ in moving], [g for _, g in moving])
         with _scaled(self.optimizer, rate):
             self._step_w()
-        self.objective.update(found.logits, val[1], replaced=importance is not None)
+        self.objective.update(found.logits[:own], val[1][:own], replaced=replaced, add=self.add)
         self._move()
         return self.objective.value()
 
@@ -238,6 +253,11 @@ class OuterStep:
         if (span := float(to.l.max() - to.l.min())) > self.limit:
             raise DivergedError(f"its offsets span {span:.3g}", self.limit)
         self.loss.move(to)
+
+
+def _stand_in(train: LabelledBatch) -> LabelledBatch:
+    """A sample that counts nothing."""
+    return train[0][:1], train[1][:1]
 
 
 def _gradient(p: Tensor) -> Tensor:

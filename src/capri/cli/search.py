@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,11 +37,18 @@ def search(
     if only:
         with runs.resumable(settings.out):
             found = search_runner.search(replace(settings, out=str(Path(settings.out) / "search")), resume=resume)
-        typer.echo(f"{found['objective']} on validation: {found['value']:.4f}\nwrote {settings.out}/search/policy.json")
+        if found:
+            typer.echo(_found(found, settings.out))
         return
     with runs.resumable(settings.out):
         summary = search_runner.search_and_retrain(settings, resume=resume)
-    runs.report(summary["retrain"], settings.out)
+    if summary["retrain"]:
+        runs.report(summary["retrain"], settings.out)
+
+
+def _found(found: Mapping[str, Any], out: str) -> str:
+    """What a search by itself has to say."""
+    return f"{found['objective']} on validation: {found['value']:.4f}\nwrote {out}/search/policy.json"
 
 
 def retrain(

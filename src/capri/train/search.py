@@ -46,6 +46,9 @@ class ThinValidationWarning(UserWarning):
 class Search(Classifier):
     """Trains the network and moves the strategy. `trajectory` holds W, objective and class errors over time.
 
+    With several processes, hypergradients, validation batches and running class errors are those of the joined batches;
+    batch norm has the statistics of each share, as in training.
+
     Parameters
     ----------
     model : nn.Module
@@ -57,7 +60,6 @@ class Search(Classifier):
     """
 
     loss: MovingLoss
-    class_loss_sums: Tensor
 
     def __init__(self, model: nn.Module, config: SearchRun, data: SplitsDataModule):
         splits = data.splits
@@ -78,7 +80,6 @@ class Search(Classifier):
         self.attributes: Attributes | None = None
         self.trajectory = Trajectory()
         self._resumed: dict[str, Any] | None = None
-        self.register_buffer("class_loss_sums", torch.zeros(splits.n_classes, dtype=torch.float64), persistent=False)
 
     # -- the two levels ----------------------------------------------------------------------------------------------
 
@@ -87,7 +88,7 @@ class Search(Classifier):
         if self.outer is not None and batch_idx % self.settings.every == 0:
             self._outer_step(batch)
         loss = super().training_step(batch, batch_idx)
-        if not torch.isfinite(loss):
+        if not torch.isfinite(self._total(loss.detach())):  # of any process: all of them end
             raise FloatingPointError(
                 f"the training loss is {loss.item()} in epoch {self.current_epoch + 1}, step {batch_idx + 1}. Lower "
                 f"optimizer.lr ({self.optimizer.lr}) or search.lr ({self.settings.lr}); {self._kept()}"
@@ -105,7 +106,7 @@ class Search(Classifier):
     def _outer_step(self, train: Batch) -> None:
         """W down the hypergradient of the validation objective, on one batch of each."""
         assert self.outer is not None
-        x, y, *importance = next(self.val_stream)
+        x, y, *importance = (part[self._own()] for part in next(self.val_stream))
         rate = self._rate() if self.settings.follow else 1.0
         try:
             val, drawn = (x.to(self.device), y.to(self.device)), importance[0] if importance else None
@@ -117,6 +118,10 @@ class Search(Classifier):
                 f"longer; {self._kept()}"
             ) from None
         self.trajectory.note(self._step(), value, self.outer.map.weights())
+
+    def _own(self) -> slice:
+        """Of a joined batch, the samples of this process."""
+        return slice(self.trainer.global_rank, None, self.trainer.world_size)
 
     def _kept(self) -> str:
         """What is on disk when an epoch breaks off."""
@@ -153,6 +158,8 @@ class Search(Classifier):
     def _begin(self) -> None:
         """Measure the classes, make the dictionary and the outer level."""
         errors = measure_classes(self.model, self.objective, self.data.batches(self.data.splits.val))
+        if self.trainer.world_size > 1:  # running statistics of batch norm are those of each process
+            errors, self.objective.errors = self.trainer.strategy.broadcast((errors, self.objective.errors))
         present = errors[np.isfinite(errors)]
         self.trajectory.begin(self.current_epoch, float(present.std()), errors)
         if self.settings.attributes != PLAIN:
@@ -192,6 +199,7 @@ class Search(Classifier):
             limit=s.limit,
             prior=s.prior,
             trust=s.trust,
+            add=self._total if self.trainer.world_size > 1 else None,
         )
         self.loss = outer.loss
         return outer
@@ -201,7 +209,7 @@ class Search(Classifier):
     def on_validation_epoch_start(self) -> None:
         """Count afresh."""
         super().on_validation_epoch_start()
-        self.class_loss_sums.zero_()
+        self.class_loss_sums = torch.zeros(len(self.train_counts), dtype=torch.float64, device=self.device)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Confusions, and class losses for the running errors."""
@@ -213,7 +221,7 @@ class Search(Classifier):
     def on_validation_epoch_end(self) -> None:
         """The running errors are exact once an epoch; note where the search stands."""
         super().on_validation_epoch_end()
-        self.objective.anchor(self.class_loss_sums)
+        self.objective.anchor(self._total(self.class_loss_sums))
         self.trajectory.note_errors(self.class_errors)
         span, delta = self.loss.l.max() - self.loss.l.min(), self.loss.delta
         self.record |= {

@@ -148,8 +148,11 @@ class SearchRun(Config):
             )
         if self.loss != LossConfig():
             raise InputError("the section loss is what a search finds; start it with search.tau, and leave loss out.")
-        if self.trainer.devices * self.trainer.num_nodes > 1:
-            raise InputError("the search runs on one device; set trainer.devices=1. Retraining takes as many as given.")
+        if self.trainer.devices * self.trainer.num_nodes > 1 and self.method != "one-step":
+            raise InputError(
+                f"a search by {self.method} runs on one device; set trainer.devices=1, or search.method=one-step. "
+                "Retraining takes as many as given."
+            )
 
     @property
     def method(self) -> str:

@@ -45,7 +45,7 @@ def search_and_retrain(config: SearchRun, *, resume: bool = False) -> dict[str, 
     Returns
     -------
     dict
-        The summaries of both, as "search" and "retrain".
+        The summaries of both, as "search" and "retrain"; empty in all processes but the first.
     """
     folder = Path(config.out)
     found = search(replace(config, out=str(folder / "search")), resume=resume)
@@ -102,9 +102,12 @@ def _one_step(config: SearchRun, resume: bool) -> dict[str, Any]:
         settings = replace(config.trainer, gradient_clip=0.0, max_epochs=config.search_epochs)
         of, writer = identity(config, data.splits), _PolicyWriter(folder, config)
         trainer = make_trainer(config.training(trainer=settings), recorder, of, writer)
-        print(_describe(config, data), flush=True)
+        if trainer.is_global_zero:
+            print(_describe(config, data), flush=True)
         fit(trainer, module, folder, resume, datamodule=data)
-        return _finish(config, module, recorder)
+        summary = _finish(config, module, recorder) if trainer.is_global_zero else {}
+        trainer.strategy.barrier()  # others go on to retrain with the policy
+        return summary
 
 
 class _PolicyWriter(Callback):
@@ -116,14 +119,15 @@ class _PolicyWriter(Callback):
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Before the checkpoint."""
         assert isinstance(pl_module, Search)
-        if pl_module.outer is not None:
+        if pl_module.outer is not None and trainer.is_global_zero:
             found_policy(pl_module, self.config).save(self.folder / "policy.json")
             pl_module.trajectory.save(self.folder / "trajectory.npz")
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         """Where the search went, up to its end."""
         assert isinstance(pl_module, Search)
-        if isinstance(exception, FloatingPointError) and pl_module.outer is not None:
+        diverged = isinstance(exception, FloatingPointError) and trainer.is_global_zero
+        if diverged and pl_module.outer is not None:
             pl_module.trajectory.save(self.folder / "trajectory.npz")
 
 
