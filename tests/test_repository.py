@@ -115,7 +115,18 @@ class TestReference:
             "capri",
             *(
                 f"capri.{n}"
-                for n in ("blocks", "posthoc", "bilevel", "train", "models", "data", "onnx", "boosting", "integrations")
+                for n in (
+                    "blocks",
+                    "posthoc",
+                    "bilevel",
+                    "train",
+                    "models",
+                    "data",
+                    "onnx",
+                    "boosting",
+                    "integrations",
+                    "on_device",
+                )
             ),
         ],
     )

@@ -63,8 +63,7 @@ def trace_values(problem: Problem, start: Adjustment, direction: Direction) -> t
 
 
 def _trace_errors(problem: Problem, start: Adjustment, direction: Direction) -> tuple[Vector, NDArray[np.float64]]:
-    low, high = np.empty(problem.n_samples), np.empty(problem.n_samples)
-    by_rows(_kernels.right_intervals, (problem.scores, problem.y, low, high), *start, *direction)
+    low, high = problem.right_intervals(start, direction)
     counts = problem.weight > 0
     starts, ends = np.flatnonzero(counts & np.isfinite(low)), np.flatnonzero(counts & np.isfinite(high))
     times = np.concatenate([low[starts], high[ends]])

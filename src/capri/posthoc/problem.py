@@ -36,7 +36,7 @@ from capri.forms import (
 from capri.objectives import Objective, ObjectiveLike, as_objective
 from capri.posthoc import _kernels
 from capri.posthoc._compiled import by_rows
-from capri.posthoc.adjustment import Adjustment, Vector
+from capri.posthoc.adjustment import Adjustment, Direction, Vector
 from capri.posthoc.matrices import some_rows
 from capri.posthoc.opinion import Opinion
 from capri.posthoc.screening import Remainder, screen
@@ -227,6 +227,12 @@ class Problem:
         predictions = np.empty(self.n_samples, np.int64)
         by_rows(_kernels.predict, (self.scores, predictions), *adjustment)
         return predictions
+
+    def right_intervals(self, start: Adjustment, direction: Direction) -> tuple[Vector, Vector]:
+        """The open interval of t (n_samples,) on which each sample is right along a line; empty as (inf, −inf)."""
+        low, high = np.empty(self.n_samples), np.empty(self.n_samples)
+        by_rows(_kernels.right_intervals, (self.scores, self.y, low, high), *start, *direction)
+        return low, high
 
     @once
     def _unadjusted(self) -> NDArray[np.int64]:

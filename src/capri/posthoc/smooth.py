@@ -177,6 +177,12 @@ class Surrogate:
         ]
 
 
+def surrogate_of(problem: Problem) -> Surrogate:
+    """The surrogate of a problem, which may bring its own: one whose scores live elsewhere does."""
+    made: type[Surrogate] = getattr(problem, "surrogate", Surrogate)
+    return made(problem)
+
+
 class _Near:
     """Soft decisions of the classes that matter around an adjustment."""
 
@@ -303,7 +309,7 @@ def minimise_offsets(
     """
     if basis is not None and basis.shape[1] == 0:
         return start
-    surrogate, middle = Surrogate(problem), 0.0 if centre is None else centre
+    surrogate, middle = surrogate_of(problem), 0.0 if centre is None else centre
 
     def function(theta: Vector) -> tuple[float, Vector]:
         value, slope = surrogate.gradient(Adjustment.offsets(theta if basis is None else basis @ theta))
