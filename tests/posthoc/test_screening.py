@@ -1,6 +1,7 @@
 """What screening leaves decides as everything does, and searches on it find what they find without."""
 
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
@@ -41,6 +42,22 @@ def test_decisions_in_the_box_are_those_of_all_scores(seed, ties, double):
         assert left.decides(here._replace(l=centre.l + 0.999 * moved))
         np.testing.assert_array_equal(left.predict(here), expected)
         assert ((left.predict(here) == y) == (expected == y)).all()
+
+
+@pytest.mark.parametrize("k", [2, 3, 4, 5])
+@pytest.mark.parametrize("radius", [0.25, 1.0])
+def test_every_corner_edge_and_middle_of_the_box_on_small_cases_with_ties(k, radius):
+    """Exhaustively: all offsets of a grid over the box, on samples whose scores are of the same grid."""
+    rng = np.random.default_rng(k)
+    scores = rng.integers(-4, 5, (30, k)) / 4
+    y = rng.integers(0, k, 30)
+    problem = Problem(scores, y, "balanced", absent="ignore") if len(set(y)) < k else Problem(scores, y, "balanced")
+    left = screen(problem.scores, problem.neutral, radius)
+    for corner in product((-radius, -radius / 2, 0.0, radius / 2, radius), repeat=k):
+        here = Adjustment.offsets(np.array(corner))
+        expected = (scores - here.l).argmax(axis=1)
+        np.testing.assert_array_equal(left.predict(here), expected)
+        np.testing.assert_array_equal(problem.errors_of(left.predict(here)), problem.errors_of(expected))
 
 
 def test_what_cannot_win_is_left_out():
