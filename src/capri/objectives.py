@@ -558,6 +558,11 @@ def _missed(classes: ClassContext, name: str, which: Any) -> Form:
     return _linear(inside / inside.sum())
 
 
+def of_class(quality: str, name: str) -> Objective:
+    """``quality[name]``, whatever the name holds: it is not read as text."""
+    return _construct(quality, name)
+
+
 def classes_meant(name: str, which: str, classes: ClassContext) -> list[NDArray[np.bool_]]:
     """The classes (K,) that ``name[which]`` speaks of: each by itself where it is "*", all of a group, or one."""
     groups = _together(classes, name, which)

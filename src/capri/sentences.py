@@ -35,6 +35,8 @@ def called(objective: str) -> str:
     >>> called("cvar:0.2"), called("plain"), called("0.5*balanced+0.5*worst")
     ('CVaR 0.2', 'overall error', '0.5*balanced+0.5*worst')
     """
+    if re.fullmatch(r"(precision|recall|f1)\[[^+]+\]", objective):
+        return f"1 − {objective}"
     found = _NAMED.fullmatch(objective)
     if found is None or found[1] not in _WORDS:
         return objective

@@ -124,10 +124,9 @@ class TestClassifier:
         model = CAPBoostingClassifier(estimators()[name], "balanced", cv=3).fit(X, y)
         assert isinstance(model.tuned_, CAPClassifierCV)
         assert set(model.predict(X_test)) <= set(NAMES)
-        codes = np.ravel(model.tuned_.estimator_.predict(X_test))
         before, after = (
             evaluate(y_test, labels, NAMES, ["balanced"])["balanced"]
-            for labels in (model.classes_[codes], model.predict(X_test))
+            for labels in (model.tuned_.estimator_.predict(X_test), model.predict(X_test))
         )
         assert after < before - 0.03
 
@@ -177,6 +176,17 @@ class TestClassifier:
         model = CAPBoostingClassifier(estimators()["lightgbm"], **how).fit(X, NAMES[y])
         expected = dict(zip(policy.classes, policy.strategy.l, strict=True))
         assert dict(zip(model.classes_.tolist(), model.strategy_.l, strict=True)) == expected
+
+    @pytest.mark.parametrize("names", [NAMES, np.array([1, 2, 3])])
+    @pytest.mark.parametrize("watching", [False, True])
+    def test_what_was_tuned_knows_the_labels(self, names, watching):
+        X, y = data()
+        more = {"eval_set": (X[::2], names[y[::2]])} if watching else {}
+        objective = f"0.5*err[{names[2]}]+0.5*balanced"
+        model = CAPBoostingClassifier(estimators()["lightgbm"], objective, cv=3).fit(X, names[y], **more)
+        scores = X if not watching else model.predict_proba(X)
+        assert set(model.tuned_.predict(scores)) <= set(names)
+        assert model.strategy_.omega.argmax() == 2
 
     def test_other_estimators_are_refused(self):
         with pytest.raises(InputError, match="XGBClassifier, an LGBMClassifier or a CatBoostClassifier"):

@@ -191,6 +191,14 @@ TUNE = [
     (["absent_file.npz", "--reject", "2"], "reject is '2'; its number must be between 0 and 1."),
     (["absent_file.npz", "--reject", "until plain <= baseline"], "needs a number, not the baseline."),
     (["absent_file.npz", "--reject", "1e-1", "--min-coverage", "1"], "--min-coverage is 1.0; it must be 0 or more"),
+    (
+        ["absent_file.npz", "--min-coverage", "9e-1"],
+        "--min-coverage is about samples that are left undecided; give --rej",
+    ),
+    (
+        ["absent_file.npz", "--reject", "1e-1", "--constraint", "worst <= 1"],
+        "--reject cannot be given beside --constrain",
+    ),
     (["absent_file.npz", "--reject", "1e-1", "--memory", "1GB"], "--reject cannot be given beside --guarantee or"),
     (["val.npz", "--reject", "until precision[wolf] >= 1"], "precision[wolf]: no such class with samples"),
     (["absent_file.npz", "--guarantee", "9e-1"], "--guarantee is a promise about constraints; give some, as"),

@@ -95,8 +95,10 @@ def test_what_the_loss_cannot_take_is_refused():
     loss = StrategyLoss(Strategy.of(3))
     with pytest.raises(InputError, match='no "labels"'):
         loss((torch.zeros(2, 3),), None)
-    with pytest.raises(InputError, match=r"\(2, 5, 3\); the loss is for one label per sample"):
+    with pytest.raises(InputError, match=r"\(2, 5, 3\), labels \(2, 5\); the loss is for one label per"):
         loss((torch.zeros(2, 5, 3),), torch.zeros(2, 5))
+    with pytest.raises(InputError, match="the model gives 4 logits, and the strategy has 3 classes"):
+        loss((torch.zeros(2, 4),), torch.zeros(2, dtype=torch.int64))
 
 
 def test_errors_are_reported_and_checkpoints_hold_scores_and_policy(tmp_path):
@@ -116,6 +118,14 @@ def test_errors_are_reported_and_checkpoints_hold_scores_and_policy(tmp_path):
     result = CliRunner().invoke(commands, told)
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["objective"] == "balanced"
+
+
+def test_evaluations_that_diverged_do_not_end_the_training():
+    errors = ClassErrorCallback()
+    with pytest.warns(InputWarning, match="capri could not judge this evaluation"):
+        assert errors.compute_metrics(EvalPrediction(np.full((3, 3), np.nan, np.float32), np.arange(3))) == {}
+    with pytest.raises(InputError, match="unknown objective 'nonsense'"):
+        ClassErrorCallback(tune="nonsense")
 
 
 def test_scores_that_cannot_be_tuned_do_not_end_the_training():

@@ -107,6 +107,13 @@ def test_an_epoch_that_cannot_be_tuned_does_not_end_the_training(tmp_path):
     assert "capri/balanced" in trainer.callback_metrics
 
 
+def test_settings_that_are_not_its_own_are_refused():
+    with pytest.raises(InputError, match="CAPTuning takes no reject"):
+        CAPTuning("worst", reject=0.1)
+    with pytest.raises(InputError, match="unknown objective"):
+        CAPTuning("nonsense")
+
+
 def test_a_checkpoint_without_a_policy_says_so(tmp_path):
     torch.save({}, tmp_path / "bare.ckpt")
     with pytest.raises(InputError, match="holds no policy"):

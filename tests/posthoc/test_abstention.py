@@ -11,7 +11,7 @@ import capri
 from capri import CAPClassifierCV, InputError, LogitAdjuster, Policy, PolicyError, Strategy, evaluate
 from capri.blocks import as_source
 from capri.cli import commands
-from capri.posthoc.abstention import BLOCKS, Blocks, Goal, Search, accepted, as_asked, find, margins
+from capri.posthoc.abstention import BLOCKS, Blocks, Goal, Samples, Search, accepted, as_asked, find, margins
 from capri.posthoc.adjustment import Adjustment
 from capri.posthoc.problem import Problem
 
@@ -106,8 +106,6 @@ class TestSearch:
         asked = as_asked(0.3)
         goal = Goal(problem, asked, 0.4)
         found = find(problem, neutral, asked, 0.4)
-        from capri.posthoc.abstention import Samples
-
         samples = Samples(problem, neutral, goal)
         edges = np.append(np.unique(samples.margin), samples.margin.max() + 1)
         every = (samples.rule(np.array([s, t])) for s in edges[::2] for t in edges[::2])
@@ -120,7 +118,7 @@ class TestSearch:
 
     @pytest.mark.parametrize("floor", [0.3, 0.6, 0.9])
     @pytest.mark.parametrize("reject", [0.05, 0.4, "cost:0.1", "until precision[*] >= 0.95"])
-    @pytest.mark.filterwarnings("ignore:.*cannot be kept")
+    @pytest.mark.filterwarnings("ignore:.*Nothing was found")
     def test_no_class_is_rejected_away(self, reject, floor):
         scores, y = draw(1500)
         adjuster = LogitAdjuster("worst", reject=reject, min_coverage=floor, bootstrap=0).fit(scores, y)
@@ -144,6 +142,25 @@ class TestSearch:
         )
         assert dear < 0.05 < cheap
 
+    @pytest.mark.parametrize("text", ["worst <= 0.2", "precision[*] >= 0.75", "plain <= 0.1"])
+    @pytest.mark.parametrize("seed", [0, 1])
+    @pytest.mark.filterwarnings("ignore:.*Nothing was found")
+    def test_what_can_be_kept_is_kept_by_the_labels_too(self, text, seed):
+        """Where one threshold for all keeps it, so does what is found, with soft labels as without."""
+        scores, y = draw(1500, seed)
+        adjuster = LogitAdjuster("balanced", reject=f"until {text}", bootstrap=0).fit(scores, y)
+        found, problem = Adjustment.offsets(adjuster.strategy_.l), Problem(scores, y, "balanced")
+        samples = Samples(problem, found, Goal(problem, as_asked(f"until {text}"), 0.5))
+        alike = [samples.rule(np.full(5, t)) for t in np.quantile(samples.margin, np.linspace(0, 0.95, 39))]
+        assert adjuster.abstention_.met or all(rule.value > 0 or rule.barred > 0 for rule in alike)
+        assert adjuster.abstention_.met or seed == 1
+
+    @pytest.mark.parametrize("counts", [None, [1000] * 5])
+    def test_the_rate_is_kept_by_the_labels_too(self, counts):
+        scores, y = draw(2000)
+        adjuster = LogitAdjuster("worst", reject=0.1, bootstrap=0).fit(scores, y, class_counts=counts)
+        assert adjuster.abstention_.rejected <= 0.1 + 1e-9
+
     def test_until_a_constraint_holds_and_no_longer(self):
         scores, y = draw(3000)
         adjuster = LogitAdjuster("balanced", reject="until precision[*] >= 0.6", bootstrap=0).fit(scores, y)
@@ -155,7 +172,7 @@ class TestSearch:
     @pytest.mark.filterwarnings("error")
     def test_what_cannot_be_kept_is_said(self):
         scores, y = draw(600)
-        with pytest.warns(UserWarning, match="What was asked for cannot be kept"):
+        with pytest.warns(UserWarning, match="Nothing was found that keeps what was asked for"):
             adjuster = LogitAdjuster("balanced", reject="until worst <= 0.001", bootstrap=0).fit(scores, y)
         assert not adjuster.abstention_.met
 
@@ -175,7 +192,8 @@ class TestSearch:
                 "whole confusion",
             ),
             ({"objective": "macro_f1", "reject": "cost:0.2"}, "no mean of class errors"),
-            ({"reject": 0.1, "guarantee": 0.9, "constraints": ["worst <= 0.5"]}, "cannot be given beside guarantee"),
+            ({"reject": 0.1, "guarantee": 0.9}, "cannot be given beside guarantee"),
+            ({"reject": 0.1, "constraints": ["worst <= 0.5"]}, "cannot be given beside constraints"),
             ({"reject": 0.1, "min_coverage": 1.0}, "min_coverage"),
         ],
     )
@@ -270,6 +288,13 @@ class TestThoseWhoHaveToKnow:
     def test_a_layer_cannot_say_it(self, fitted):
         with pytest.raises(InputError, match="no layer can say"):
             capri.fold((np.eye(5), np.zeros(5)), fitted[0].policy_)
+
+    def test_accuracy_is_refused(self, fitted):
+        adjuster, scores, y = fitted
+        with pytest.raises(InputError, match="leaves some undecided"):
+            adjuster.score(scores, y)
+        with pytest.raises(InputError, match="leaves some undecided"):
+            CAPClassifierCV(LogisticRegression(), reject=0.1).score(scores, y)
 
     def test_a_classifier(self):
         X, y = draw(1200)

@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from capri import CAPClassifierCV, InputError, LogitAdjuster, Policy, evaluate
 from capri.constraints import as_constraint
 from capri.forms import ClassContext
+from capri.posthoc import conformal_sets
 from capri.posthoc.promise import (
     PromiseWarning,
     divided,
@@ -170,7 +171,7 @@ class TestFit:
             enough = round(test.trials * (1 + test.more / np.count_nonzero(y == test.of)))
             assert binom.sf(np.floor(enough * test.value) - 1, enough, test.floor) < 0.07
         assert adjuster.policy_.constraints == promise.nearest
-        assert not adjuster.validation_.feasible
+        assert adjuster.validation_.feasible  # of what is promised
 
     def test_precision_is_about_the_samples_shares(self):
         scores, y = draw(1000, 0)
@@ -195,6 +196,39 @@ class TestFit:
         scores, y = draw(300, 0)
         with pytest.raises(ValueError, match=message):
             LogitAdjuster(**{"guarantee": 0.95} | settings).fit(scores, y, **more)
+
+    def test_all_samples_took_part(self):
+        """Neither those that tuned nor those that tested are a test of the policy any more."""
+        scores, y = draw(1000, 0)
+        how = {"constraints": ["recall[0] >= 0.4"], "guarantee": 0.9, "bootstrap": 0}
+        adjuster = LogitAdjuster("plain", **how).fit(scores, y)
+        with pytest.raises(InputError, match="these samples tuned the policy"):
+            adjuster.report(scores, y)
+        with pytest.raises(InputError, match="these samples tuned the policy"):
+            conformal_sets(adjuster.policy_, scores, y)
+
+    def test_long_names_and_numbers_are_said_in_full(self):
+        scores, y = draw(1500, 0)
+        how = {"groups": list("xxxyy"), "guarantee": 0.9, "bootstrap": 0}
+        texts = ["recall[group:x] >= 0.4", "precision[group:x] >= 0.5", f"worst <= {1 - 1 / 9}"]
+        adjuster = LogitAdjuster("plain", constraints=texts, **how).fit(scores, y)
+        assert all(str(as_constraint(text)) in str(adjuster.promise_) for text in texts)
+
+    def test_a_class_of_the_name_of_all(self):
+        scores, y = draw(1200, 0)
+        names = np.array(["*", "b", " c", "d+e", "e"])
+        how = {"constraints": ["worst <= 0.6"], "guarantee": 0.9, "bootstrap": 0, "classes": names.tolist()}
+        adjuster = LogitAdjuster("plain", **how).fit(scores, names[y])
+        assert [test.name for test in adjuster.promise_.tests] == [f"recall[{name}]" for name in names]
+        assert adjuster.promise_.held
+
+    def test_a_class_with_one_sample_is_not_promised(self):
+        scores, y = draw(800, 0)
+        keep = np.append(np.flatnonzero(y != 4), np.flatnonzero(y == 4)[:1])
+        how = {"constraints": ["recall[*] >= 0.1"], "guarantee": 0.9, "bootstrap": 0}
+        with pytest.warns(PromiseWarning, match="Nothing can be promised"):
+            adjuster = LogitAdjuster("plain", **how).fit(scores[keep], y[keep])
+        assert not adjuster.promise_.held
 
     def test_other_shares_take_the_promise_back(self):
         scores, y = draw(1000, 0)

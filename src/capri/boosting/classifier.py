@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context, clone
 from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
@@ -24,6 +24,39 @@ from capri.objectives import ObjectiveLike
 from capri.policy import Policy
 from capri.posthoc import CAPClassifierCV, LogitAdjuster
 from capri.strategy import Strategy
+
+
+class Numbered(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier that is given class numbers, behind labels of any kind: XGBoost takes no others.
+
+    Parameters
+    ----------
+    estimator : classifier
+        With `predict_proba`.
+    """
+
+    def __init__(self, estimator: Any) -> None:
+        self.estimator = estimator
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """As any classifier's."""
+        self.classes_, codes = np.unique(np.asarray(y), return_inverse=True)
+        self.estimator_ = clone(self.estimator).fit(X, codes, sample_weight=sample_weight)
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """The classifier's own."""
+        return np.asarray(self.estimator_.predict_proba(X))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Labels."""
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        wrapped = get_tags(self.estimator).input_tags
+        tags.input_tags.sparse, tags.input_tags.allow_nan = wrapped.sparse, wrapped.allow_nan
+        return tags
 
 
 class CAPBoostingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -210,14 +243,13 @@ class CAPBoostingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             return given
         how: dict[str, Any] = {"bootstrap": 0, "random_state": self.random_state}
         if watched is None:
-            self.tuned_ = CAPClassifierCV(self.estimator, self.objective, cv=self.cv, **how)
-            self.tuned_.fit(seen.X, seen.labels, seen.weight)
+            self.tuned_ = CAPClassifierCV(Numbered(self.estimator), self.objective, cv=self.cv, **how)
+            self.tuned_.fit(seen.X, self.classes_[seen.labels], seen.weight)
         else:
             plain = library_of(self.estimator).grow_plainly(self.estimator, seen, watched)
-            labels = range(len(self.classes_))
-            self.tuned_ = LogitAdjuster(self.objective, scores="proba", absent="ignore", classes=labels, **how)
-            counts = np.bincount(seen.labels)
-            self.tuned_.fit(plain.predict_proba(watched.X), watched.labels, class_counts=counts)
+            self.tuned_ = LogitAdjuster(self.objective, scores="proba", absent="ignore", classes=self.classes_, **how)
+            known = self.classes_[watched.labels]
+            self.tuned_.fit(plain.predict_proba(watched.X), known, class_counts=np.bincount(seen.labels))
         return self.tuned_.policy_.strategy.transferred().reweighted(self.weighting)
 
 
@@ -230,7 +262,7 @@ def _scaled(strategy: Strategy, seen: Samples) -> Strategy:
 def _watched(eval_set: Any, classes: Classes) -> Samples:
     """The samples of `eval_set`; a list that holds one pair will do, as the libraries have it."""
     pair = eval_set[0] if isinstance(eval_set, list) and len(eval_set) == 1 else eval_set
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
+    if not isinstance(pair, tuple | list) or len(pair) != 2 or isinstance(pair[0], tuple):
         raise InputError("eval_set must be one pair (X, y).")
     X, y = pair
     return Samples(X, classes.encode(column_or_1d(y, warn=True), "the y of eval_set"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import check_labels, check_sample_weight, check_scores
+from capri._checks import AbsentClassWarning, check_labels, check_sample_weight, check_scores
 from capri.errors import confusion_matrix
 from capri.evaluation import evaluate_confusion
 from capri.objectives import ObjectiveLike, as_objective
@@ -62,8 +63,10 @@ class ClassErrorMetric:
         weight = check_sample_weight(sample_weight, len(values))
         confusion = confusion_matrix(labels, values.argmax(axis=1), k, weight)
         known: dict[str, Any] = {name: getattr(self, name) for name in ("class_counts", "weights", "groups")}
-        names = self.class_names
-        [figure] = evaluate_confusion(confusion, [self.objective], absent="ignore", class_names=names, **known).values()
+        known["class_names"] = self.class_names
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AbsentClassWarning)  # at every round
+            [figure] = evaluate_confusion(confusion, [self.objective], absent="ignore", **known).values()
         return float(figure)
 
     @property

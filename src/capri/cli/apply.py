@@ -88,7 +88,8 @@ def apply(
     open_, changed = int((after < 0).sum()), int(((before != after) & (after >= 0)).sum())
     if as_json:
         summary = {"n_samples": len(after), "changed": changed, "undecided": open_, "output": output and str(output)}
-        decisions = [None if k < 0 else label for k, label in zip(after, labels[after].tolist(), strict=True)]
+        known = stream.classes.labels.tolist()
+        decisions = [None if k < 0 else known[k] for k in after.tolist()]
         display.print_json(summary | ({} if output else {"predictions": decisions}))
     elif output is None:
         sys.stdout.flush()

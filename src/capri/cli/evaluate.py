@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -104,7 +104,7 @@ def _counted(samples: Stream, rule: Policy | None) -> tuple[dict[str, NDArray[np
     rules = {"before": unadjusted} | ({} if rule is None else {"after": rule.decide})
     tally = Tally(list(rules.values()), samples.columns, samples.n_classes)
     n, digest, labels = samples.blocks.count(), DataDigest(), list[Ints]()
-    tuned = {} if rule is None or rule.data.get("n_samples") != n else rule.data  # perhaps on these samples
+    tuned = {} if rule is None else _seen_by(rule, n)  # perhaps these samples
 
     def measured() -> Iterator[list[Cells]]:
         with progress("evaluating", n) as advance:
@@ -126,6 +126,15 @@ def _counted(samples: Stream, rule: Policy | None) -> tuple[dict[str, NDArray[np
         told = samples.blocks.digest_with(np.concatenate(labels)) if "sample" in tuned else digest.text
     found = {when: c.confusion(samples.n_classes) for when, c in zip(rules, cells, strict=True)}
     return found, bool(tuned) and tuned.get("digest") == told
+
+
+def _seen_by(rule: Policy, n: int) -> Mapping[str, Any]:
+    """What is known of so many samples that tuned the policy, or that tuned and tested it."""
+    promise = rule.data.get("promise")
+    for known in (rule.data, promise if isinstance(promise, Mapping) else {}):
+        if known.get("n_samples") == n:
+            return known
+    return {}
 
 
 def _said(

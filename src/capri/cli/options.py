@@ -126,10 +126,11 @@ Reject: TypeAlias = Annotated[
     ),
 ]
 MinCoverage: TypeAlias = Annotated[
-    float,
+    float | None,
     typer.Option(
         metavar="SHARE",
         rich_help_panel=TUNING,
+        show_default="0.5",
         help="With `--reject`: the share of each class that is decided at least.",
     ),
 ]
@@ -343,15 +344,17 @@ def read_settings(
     }
 
 
-def read_reject(reject: str | None, min_coverage: float) -> dict[str, Any]:
+def read_reject(reject: str | None, min_coverage: float | None) -> dict[str, Any]:
     """What to leave undecided, tried before any data are loaded."""
     from capri.posthoc.abstention import as_asked
 
-    if not 0 <= min_coverage < 1:
+    if min_coverage is not None and reject is None:
+        raise InputError("--min-coverage is about samples that are left undecided; give --reject, too.")
+    if min_coverage is not None and not 0 <= min_coverage < 1:
         raise InputError(f"--min-coverage is {min_coverage}; it must be 0 or more, and below 1.")
     if reject is not None:
         as_asked(reject)
-    return {"reject": reject, "min_coverage": min_coverage}
+    return {"reject": reject} | ({} if min_coverage is None else {"min_coverage": min_coverage})
 
 
 def read_guarantee(share: float | None, constraints: Sequence[Constraint] | None) -> float | None:

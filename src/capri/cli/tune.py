@@ -100,7 +100,7 @@ def tune(
     constraint: options.Constraints = None,
     guarantee: options.Guarantee = None,
     reject: options.Reject = None,
-    min_coverage: options.MinCoverage = 0.5,
+    min_coverage: options.MinCoverage = None,
     attributes: options.Attributes = "auto",
     class_attributes: options.AttributeFile = None,
     parameters: options.Parameters = "l",
@@ -127,6 +127,8 @@ def tune(
     settings = options.read_settings(given, method=method, constraint=constraint, seed=seed, proba=proba, **how)
     settings |= {"objective": options.read_objective(objective, **given.has)}
     settings |= options.read_reject(reject, min_coverage)
+    if reject is not None and settings["constraints"]:
+        raise InputError("--reject cannot be given beside --constraint; write --reject 'until <constraint>'.")
     if reject is not None and (guarantee is not None or memory is not None):
         raise InputError("--reject cannot be given beside --guarantee or --memory.")
     settings |= {"guarantee": options.read_guarantee(guarantee, settings["constraints"])}

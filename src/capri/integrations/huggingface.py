@@ -16,7 +16,7 @@ from capri._checks import InputError
 from capri._files import write_atomically
 from capri.bilevel import ParametricCrossEntropy
 from capri.evaluation import STANDARD
-from capri.integrations.scores import POLICY, SCORES, Known, Validation, after_tuning, kept_going, named
+from capri.integrations.scores import POLICY, SCORES, Known, Validation, after_tuning, check_names, kept_going, named
 from capri.objectives import ObjectiveLike
 from capri.strategy import Strategy
 
@@ -59,8 +59,15 @@ class StrategyLoss:
         if labels is None:
             raise InputError('the batch has no "labels"; the Trainer takes them from the column of that name.')
         logits = outputs["logits"] if isinstance(outputs, Mapping) else outputs[0]
-        if logits.ndim != 2:
-            raise InputError(f"logits have shape {tuple(logits.shape)}; the loss is for one label per sample, (n, K).")
+        if logits.ndim != 2 or labels.ndim > 2 or len(labels) != len(logits):
+            raise InputError(
+                f"logits have shape {tuple(logits.shape)}, labels {tuple(labels.shape)}; the loss is for one label per "
+                "sample, (n, K) and (n,)."
+            )
+        if logits.shape[1] != self.strategy.n_classes:
+            raise InputError(
+                f"the model gives {logits.shape[1]} logits, and the strategy has {self.strategy.n_classes} classes."
+            )
         self._loss = self._loss.to(logits.device)
         total = self._loss(logits, labels)
         if num_items_in_batch is None:
@@ -99,6 +106,7 @@ class ClassErrorCallback(TrainerCallback):  # type: ignore[misc]
         objectives: Sequence[ObjectiveLike] = STANDARD,
         tune: ObjectiveLike | None = "balanced",
     ) -> None:
+        check_names(*objectives, *([] if tune is None else [tune]))
         self.known = Known.of(classes, class_counts)
         self.objectives = objectives
         self.tune = tune
@@ -119,9 +127,13 @@ class ClassErrorCallback(TrainerCallback):  # type: ignore[misc]
         """
         logits, labels = predicted.predictions, predicted.label_ids
         logits = logits[0] if isinstance(logits, tuple) else logits
-        self.validation = Validation.of(np.asarray(logits, dtype=np.float32), labels, self.known)
-        figures = named(self.validation.figures(self.objectives), "")
-        if self.tune is not None:
+        figures: dict[str, float] = {}
+        self.validation = None
+        with kept_going("judge this evaluation"):
+            validation = Validation.of(np.asarray(logits, dtype=np.float32), labels, self.known)
+            figures |= named(validation.figures(self.objectives), "")
+            self.validation = validation
+        if self.tune is not None and self.validation is not None:
             with kept_going("tune"):
                 adjuster = self.validation.tuned(self.tune, bootstrap=0)
                 figures |= named(after_tuning(self.validation, adjuster), "tuned_")

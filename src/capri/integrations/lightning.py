@@ -14,7 +14,7 @@ from torch import Tensor
 
 from capri._checks import InputError
 from capri.evaluation import STANDARD
-from capri.integrations.scores import SCORES, Known, Validation, after_tuning, kept_going, named
+from capri.integrations.scores import SCORES, Known, Validation, after_tuning, check_names, kept_going, named
 from capri.objectives import ObjectiveLike
 from capri.policy import Policy
 
@@ -68,6 +68,9 @@ class CAPTuning(L.Callback):
         save_scores: str | Path | None = None,
         **settings: Any,
     ) -> None:
+        check_names(objective, *objectives)
+        if apart := {"reject", "guarantee"} & set(settings):
+            raise InputError(f"CAPTuning takes no {apart.pop()}; tune the scores that it saves with it, `capri tune`.")
         self.objective, self.objectives = objective, objectives
         self.known = Known.of(classes, class_counts)
         self.find = find or found_in
@@ -102,14 +105,15 @@ class CAPTuning(L.Callback):
         self._batches.clear()
         if trainer.world_size > 1:
             logits, labels = _of_all(pl_module, logits), _of_all(pl_module, labels)
-        validation = Validation.of(logits.cpu().numpy(), labels.cpu().numpy(), self.known)
-        figures = named(validation.figures(self.objectives), "capri/")
+        figures: dict[str, float] = {}
         with kept_going("tune"):
+            validation = Validation.of(logits.cpu().numpy(), labels.cpu().numpy(), self.known)
+            figures |= named(validation.figures(self.objectives), "capri/")
             adjuster = validation.tuned(self.objective, **self.settings)
             self.policy_ = adjuster.policy_
             figures |= named(after_tuning(validation, adjuster), "capri/tuned_")
         pl_module.log_dict({name: np.float32(value).item() for name, value in figures.items()}, sync_dist=False)
-        if self.save_scores is not None and trainer.is_global_zero:
+        if self.save_scores is not None and figures and trainer.is_global_zero:
             self.save_scores.mkdir(parents=True, exist_ok=True)
             validation.save(self.save_scores / SCORES)
 

@@ -18,7 +18,7 @@ from capri._checks import InputError, InputWarning, check_labels, check_scores
 from capri._files import write_atomically
 from capri.classes import Classes
 from capri.evaluation import evaluate
-from capri.objectives import ObjectiveLike
+from capri.objectives import ObjectiveLike, as_objective
 from capri.posthoc import LogitAdjuster
 
 SCORES, POLICY = "validation_scores.npz", "policy.json"
@@ -95,6 +95,12 @@ class Validation:
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, **arrays)
         write_atomically(Path(path), buffer.getvalue())
+
+
+def check_names(*objectives: ObjectiveLike) -> None:
+    """Refuse objectives that nobody knows, before training begins."""
+    for objective in objectives:
+        as_objective(objective)
 
 
 def named(figures: Mapping[str, float], prefix: str) -> dict[str, float]:

@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from capri._checks import InputError, Ints, short
 from capri.constraints import Constraint, as_constraint
 from capri.forms import ConfusionFunction, Evaluator, MarginEvaluator
-from capri.objectives import EVERY, Objective, as_objective, classes_meant
+from capri.objectives import EVERY, Objective, of_class
 from capri.posthoc.adjustment import Adjustment, Vector
 from capri.posthoc.methods import Task, believing, tune
 from capri.posthoc.problem import Problem, tally
@@ -43,6 +43,7 @@ ROUNDS = 3  # of all classes
 PRICES = 14  # of a rejection that are tried for a rate, each half of the one before
 STEADY = 50.0  # samples decided for a class that weigh as much as what all classes share
 EVENLY = 0.02  # of the balanced error on top of what is asked, for objectives that do not see most classes
+RAISED = (1.0, 1.1, 1.25, 1.5, 2.0)  # times the thresholds that are found, where a constraint is to hold
 CAUTIOUS = 2.0  # standard errors by which the floor on coverage is raised
 BARRED = 1e6  # the price of what may not be
 
@@ -61,7 +62,9 @@ class Asked:
         if self.mode == "until":
             return f"until {self.constraint}"
         return (
-            f"at most {100 * self.number:g} %" if self.mode == "rate" else f"each at the cost of {self.number:g} errors"
+            f"at most {100 * self.number:.3g} %"
+            if self.mode == "rate"
+            else f"each at the cost of {self.number:g} errors"
         )
 
 
@@ -177,8 +180,9 @@ class Goal:
         self._limits = [] if asked.constraint is None else _limits(asked.constraint, problem)
 
     def rejected(self, at: Margins) -> float:
-        """The share that is rejected."""
-        return float(1 - at.rows.sum() / self.totals.sum())
+        """The share that is rejected, by soft labels or by labels, the larger."""
+        kept = np.divide(at.labels, self.counts, out=np.ones(len(at.rows)), where=self.counts > 0)
+        return float(1 - min(at.rows.sum(), (self.totals * kept).sum()) / self.totals.sum())
 
     def coverage(self, at: Margins) -> Vector:
         """Of each class, by soft labels and by labels, the lesser; 1 for absent classes."""
@@ -234,9 +238,8 @@ def _limits(constraint: Constraint, problem: Problem) -> list[tuple[Objective, f
     quality = "recall" if name in ("worst", "min_recall") else match[1] if match else None
     if quality is None or EVERY in problem.context.class_names:
         return [(constraint.objective, constraint.limit(0.0))]
-    names = problem.context.class_names
-    of = [names[int(mask.argmax())] for mask in classes_meant(quality, EVERY, problem.context)]
-    return [(as_objective(f"{quality}[{name}]"), constraint.limit(0.0)) for name in of]
+    of = [name for name, here in zip(problem.context.class_names, problem.present, strict=True) if here]
+    return [(of_class(quality, name), constraint.limit(0.0)) for name in of]
 
 
 # -- the search -------------------------------------------------------------------------------------------------------
@@ -341,8 +344,26 @@ class Samples:
 
 
 def find(problem: Problem, adjustment: Adjustment, asked: Asked, min_coverage: float) -> Rule:
-    """The thresholds for what is asked, at an adjustment."""
+    """The thresholds for what is asked, at an adjustment.
+
+    A constraint that is to hold in the end holds by the labels; by soft labels as well, if that can be had.
+    """
     refuse(problem, asked)
+    rules = _candidates(problem, adjustment, asked, min_coverage)
+    if asked.mode != "until":
+        return min(rules, key=lambda rule: _rank(rule, asked))
+    hard = problem.derived()
+    if problem.beliefs is not None:
+        rules += _candidates(hard, adjustment, asked, min_coverage)
+    soft, plain = (Samples(p, adjustment, Goal(p, asked, min_coverage)) for p in (problem, hard))
+    raised = [rule.thresholds * factor for rule in rules for factor in RAISED]
+    judged = [(plain.rule(thresholds), soft.rule(thresholds)) for thresholds in raised]
+    best, _ = min(judged, key=lambda both: (*_rank(both[0], asked)[:3], *_rank(both[1], asked)))
+    return best
+
+
+def _candidates(problem: Problem, adjustment: Adjustment, asked: Asked, min_coverage: float) -> list[Rule]:
+    """Nothing rejected, one threshold for all, and thresholds by class."""
     goal = Goal(problem, asked, min_coverage)
     samples, k = Samples(problem, adjustment, goal), problem.n_classes
     candidates = [samples.rule(np.zeros(k)), *_alike(samples, asked)]
@@ -350,7 +371,7 @@ def find(problem: Problem, adjustment: Adjustment, asked: Asked, min_coverage: f
         room = int(min(max(EVALUATIONS // k, BLOCKS[0]), BLOCKS[1], LARGEST // (k * k)))
         blocks = Blocks.of(problem, samples.decisions, samples.margin, room)
         candidates += _by_class(samples, goal, blocks, asked)
-    return min(candidates, key=lambda rule: _rank(rule, asked))
+    return candidates
 
 
 def together(task: Task, method: str, found: Found, asked: Asked, min_coverage: float) -> tuple[Found, Rule]:
@@ -364,7 +385,8 @@ def together(task: Task, method: str, found: Found, asked: Asked, min_coverage: 
     again = tune(task.asking(left), method)
     other = find(problem, again.adjustment, asked, min_coverage)
     if _rank(other, asked) < _rank(rule, asked):
-        return replace(again, reason=f"{again.reason}, for what is accepted"), other
+        worth = problem.worth(again.adjustment)  # of all samples, as figures are
+        return replace(again, worth=worth, reason=f"{again.reason}, for what is accepted"), other
     return found, rule
 
 
@@ -434,6 +456,15 @@ def _repaired(samples: Samples, thresholds: Vector, asked: Asked) -> Rule:
     return samples.rule(samples.shared(shape, fits))
 
 
+def refuse_score(reject: Any) -> None:
+    """Accuracy is of decisions on every sample."""
+    if reject is not None:
+        raise InputError(
+            "accuracy is of decisions on every sample, and reject leaves some undecided; use capri.evaluate, which "
+            "judges the others and tells their share."
+        )
+
+
 def refuse(problem: Problem, asked: Asked) -> None:
     """What cannot be judged among what is accepted, or has no errors to compare with a cost."""
     evaluators: Sequence[Evaluator] = [problem.objective]
@@ -496,7 +527,7 @@ class Abstention:
             f"{percent(self.rejected)} % are left undecided ({self.asked}): {change}. Every class is decided in "
             f"{percent(least)} % of its samples or more ({name}), where {100 * self.min_coverage:g} % are asked for."
         )
-        return said if self.met else said + " What was asked for cannot be kept."
+        return said if self.met else said + " Nothing was found that keeps what was asked for."
 
     def as_json(self) -> dict[str, Any]:
         """For the policy."""

@@ -97,8 +97,10 @@ def check_unseen(
 
 
 def tuned_on(policy: Policy, scores: ArrayLike, y: ArrayLike) -> bool:
-    """Whether these are the samples that tuned a policy."""
-    return policy.data.get("digest") == data_digest(scores, y)
+    """Whether these are the samples that tuned a policy, or that tuned and tested it."""
+    promise = policy.data.get("promise")
+    tested = promise.get("digest") if isinstance(promise, Mapping) else None
+    return data_digest(scores, y) in (policy.data.get("digest"), tested or "")
 
 
 def _can_be_read(read: Callable[[str], object], text: str) -> bool:

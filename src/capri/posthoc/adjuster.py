@@ -30,7 +30,7 @@ from capri.forms import ClassContext, Evaluator, Form, exact_importance
 from capri.objectives import Objective, ObjectiveLike, as_objective
 from capri.page import Report
 from capri.policy import FLOOR, Policy, ScoreKind, to_logits
-from capri.posthoc.abstention import Abstention, Asked, Rule, as_asked, together, told
+from capri.posthoc.abstention import Abstention, Asked, Rule, as_asked, refuse_score, together, told
 from capri.posthoc.account import account, check_unseen, pose, shares_asked
 from capri.posthoc.adjustment import Adjustment
 from capri.posthoc.heldout import TUNED, UNADJUSTED, Gain, Judged, gained, judge, ladder
@@ -301,6 +301,12 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             raise InputError(
                 "{argument} needs scores in memory, and cannot be given beside guarantee= yet.", argument="reject"
             )
+        if asked is not None and self.constraints is not None and len(self.constraints):
+            raise InputError(
+                "{argument} cannot be given beside constraints=: of which samples should these hold? What shall hold "
+                "among the decided ones is reject='until …'.",
+                argument="reject",
+            )
         if self.guarantee is not None:
             if isinstance(X, Source) or memory is not None or sample_weight is not None:
                 raise InputError(
@@ -440,6 +446,24 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         if isinstance(X, Source):
             return self.policy_.predict(X)
         return self._labelled(self.transform(X))
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Accuracy, as of any classifier; refused where samples may be left undecided.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, K)
+            Scores.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Returns
+        -------
+        float
+        """
+        refuse_score(self.reject)
+        return float(super().score(X, y, sample_weight))
 
     def _labelled(self, adjusted: NDArray[np.float64]) -> NDArray[Any]:
         """The labels of adjusted scores, of the type that `fit` was given; None where the policy leaves them open."""
@@ -603,13 +627,14 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         )
         kept_constraints = path[found.best].constraints or ()
         self._take(tuned(kept_constraints, bootstrap=self.bootstrap))
-        self.promise_ = promised(needed, asked, found, seen, classes.names)
-        self.validation_ = replace(self.validation_, limits=self.promise_.limits, feasible=self.promise_.held)
+        self.promise_ = promised(needed, asked, found, seen)
+        self.validation_ = replace(self.validation_, limits=self.promise_.limits, feasible=True)  # of what is promised
+        every = {"digest": data_digest(scores, labels), "n_samples": len(labels)}
         self.policy_ = replace(
             self.policy_,
             constraints=self.promise_.nearest,
             validation=self.validation_,
-            data={**self.policy_.data, "promise": self.promise_.as_json()},
+            data={**self.policy_.data, "promise": self.promise_.as_json() | every},
         )
         if not self.promise_.held:
             warnings.warn(PromiseWarning(self.promise_.headline), stacklevel=4)

@@ -42,6 +42,7 @@ from capri.evaluation import STANDARD, evaluate
 from capri.objectives import ObjectiveLike, as_objective
 from capri.page import Report
 from capri.policy import FLOOR
+from capri.posthoc.abstention import refuse_score
 from capri.posthoc.adjuster import BORROW, LogitAdjuster
 from capri.posthoc.heldout import FOLDS
 from capri.posthoc.methods import Parameters, Pooling
@@ -97,7 +98,7 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         The fitted model.
     adjuster_ : LogitAdjuster
         What tunes its scores.
-    policy_, validation_
+    policy_, validation_, promise_, abstention_
         The adjuster's.
     classes_ : array of shape (K,)
         Labels.
@@ -244,7 +245,8 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         known = {"class_counts": class_counts, "class_attributes": class_attributes}
         tuning_weight = None if weight is None else weight[rows]
         self.adjuster_ = self._adjuster(kind).fit(scores, targets[rows], tuning_weight, **known)
-        self.policy_, self.validation_ = self.adjuster_.policy_, self.adjuster_.validation_
+        for name in ("policy_", "validation_", "promise_", "abstention_"):
+            setattr(self, name, getattr(self.adjuster_, name))
         if self.store_cv_results:
             self.cv_results_ = self._nested(kind, scores, targets[rows], rows, folds, tuning_weight, known)
         for name in ("n_features_in_", "feature_names_in_"):
@@ -292,6 +294,24 @@ class CAPClassifierCV(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # ty
         """
         scores = self.scores(X)
         return np.asarray(self.adjuster_.predict(scores))
+
+    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Accuracy, as of any classifier; refused where samples may be left undecided.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or DataFrame of shape (n_samples, n_features)
+            As the model takes it.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Returns
+        -------
+        float
+        """
+        refuse_score(self.reject)
+        return float(super().score(X, y, sample_weight))
 
     def scores(self, X: Any) -> NDArray[np.float64]:
         """What the wrapped model gives, before any adjustment.

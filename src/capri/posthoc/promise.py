@@ -29,9 +29,9 @@ from scipy.stats import beta, binom
 from capri._checks import InputError, InputWarning, Ints, shortest
 from capri.constraints import Constraint, as_constraint
 from capri.forms import ClassContext
-from capri.objectives import EVERY, as_objective, classes_meant
+from capri.objectives import classes_meant, of_class
 from capri.sampling import halves
-from capri.sentences import listed, percent
+from capri.sentences import percent
 
 Quality: TypeAlias = Literal["recall", "precision", "f1", "plain"]
 
@@ -54,11 +54,13 @@ class PromiseWarning(InputWarning):
 class Requirement:
     """A floor on a rate of hits.
 
-    constraint: the text of which it is a part. classes: (K,) those concerned. floor: of the quality.
+    constraint: the text of which it is a part. of: the class by its name, "" for a group or all. classes: (K,) those
+    concerned. floor: of the quality.
     """
 
     constraint: str
     name: str
+    of: str
     quality: Quality
     classes: NDArray[np.bool_]
     floor: float
@@ -109,7 +111,7 @@ def _parts(constraint: Constraint, classes: ClassContext) -> list[Requirement]:
             "f1[…], worst, min_recall and plain."
         )
     if match is None:
-        quality, meant = _WHOLE[name], [np.ones(classes.n_classes, bool)] if name == "plain" else _each(classes)
+        quality, meant = _WHOLE[name], [np.ones(classes.n_classes, bool)] if name == "plain" else each_class(classes)
     else:
         quality = match[1].replace("err", "recall")
         meant = classes_meant(match[1], match[2], classes)
@@ -117,17 +119,15 @@ def _parts(constraint: Constraint, classes: ClassContext) -> list[Requirement]:
         raise InputError(f"constraint '{text}' cannot be promised: the F1 of a group has no exact test.")
     parts = []
     for mask in meant:
-        of = "accuracy" if quality == "plain" else f"{quality}[{_name(mask, match, classes)}]"
-        parts.append(Requirement(text, of, quality, mask, floor))  # type: ignore[arg-type]
+        single = classes.class_names[int(mask.argmax())] if mask.sum() == 1 else ""
+        called = "accuracy" if quality == "plain" else f"{quality}[{single or (match or [''] * 3)[2]}]"
+        parts.append(Requirement(text, called, single, quality, mask, floor))  # type: ignore[arg-type]
     return parts
 
 
-def _name(mask: NDArray[np.bool_], match: re.Match[str] | None, classes: ClassContext) -> str:
-    return classes.class_names[int(mask.argmax())] if mask.sum() == 1 or match is None else match[2]
-
-
-def _each(classes: ClassContext) -> list[NDArray[np.bool_]]:
-    return classes_meant("recall", EVERY, classes)
+def each_class(classes: ClassContext) -> list[NDArray[np.bool_]]:
+    """Each class that has samples by itself."""
+    return [np.arange(classes.n_classes) == k for k in np.flatnonzero(classes.shares > 0)]
 
 
 def refuse_other_shares(
@@ -166,9 +166,9 @@ def stricter(constraints: Sequence[Constraint], needed: Sequence[Requirement], t
 
     tuning: the labels of the samples that tune, of which there are about as many as of those that test.
     """
-    expected = [max(float(part.classes[tuning].sum()), 1.0) for part in needed]
-    errors = [float(np.sqrt(max(part.floor * (1 - part.floor), LEAST_VARIANCE) / n)) for part, n in
-              zip(needed, expected, strict=True)]  # fmt: skip
+    expected = [float(part.classes[tuning].sum()) for part in needed]
+    spread = [max(part.floor * (1 - part.floor), LEAST_VARIANCE) for part in needed]
+    errors = [np.sqrt(s / n) if n else np.inf for s, n in zip(spread, expected, strict=True)]
     return [[c for constraint in constraints for c in _raised(constraint, needed, errors, z)] for z in TIGHTER]
 
 
@@ -178,12 +178,15 @@ def _raised(
     """One constraint for each floor, or one for all of many; raised within what is left to 1."""
     own = [(part, e) for part, e in zip(needed, errors, strict=True) if part.constraint == str(constraint)]
     floor = own[0][0].floor
+    own = [(part, e) for part, e in own if e < np.inf]  # no sample of the others tunes
+    if not own:
+        return []
     single = len(own) == 1 or len(own) > MANY
     steps = [float(np.median([e for _, e in own]))] if single else [e for _, e in own]
     higher = [min(floor + z * step, 1 - CLOSEST * (1 - floor)) for step in steps]
     if single:
         return [replace(constraint, bound=higher[0] if constraint.floor else 1 - higher[0])]
-    objectives = [as_objective(part.name) for part, _ in own]
+    objectives = [of_class(part.quality, part.of) for part, _ in own]
     return [Constraint(o, h, floor=True) for o, h in zip(objectives, higher, strict=True)]
 
 
@@ -241,9 +244,11 @@ class Promise:
     @property
     def headline(self) -> str:
         """What is promised, in one sentence or two."""
-        sure = f"With {100 * self.confidence:g} % confidence, {listed(self.nearest, 8)} on future samples"
+        something = [text for text in self.nearest if as_constraint(text).limit(0.0) < 1]  # a floor of 0 is none
+        sure = f"With {100 * self.confidence:g} % confidence, {', '.join(something)} on future samples"
+        sure = sure if something else "Nothing can be promised"
         on = f"by exact tests on {self.samples:,} samples that did not tune"
-        return f"{sure}: {on}." if self.held else f"Not promised: {listed(self.constraints, 8)}. {sure}: {on}."
+        return f"{sure}: {on}." if self.held else f"Not promised: {', '.join(self.constraints)}. {sure}: {on}."
 
     def __str__(self) -> str:
         missed = sorted((t for t in self.tests if not t.proved), key=lambda t: t.lower - t.floor)
@@ -276,7 +281,7 @@ class Promise:
 
 def _remedy(test: Tested) -> str:
     if test.more is None:
-        return f"no number of samples proves {shortest(test.floor)} of that"
+        return f"that is not above {shortest(test.floor)}, so no number of samples would do"
     return f"about {test.more:,} more validation samples{' of ' + test.of if test.of else ''} would do"
 
 
@@ -323,11 +328,7 @@ def learn_then_test(
 
 
 def promised(
-    needed: Sequence[Requirement],
-    constraints: Sequence[Constraint],
-    proof: Proof,
-    seen: NDArray[np.float64],
-    class_names: Sequence[str],
+    needed: Sequence[Requirement], constraints: Sequence[Constraint], proof: Proof, seen: NDArray[np.float64]
 ) -> Promise:
     """What may be said of the policy that was chosen. seen: (K,) all validation samples of each class.
 
@@ -339,8 +340,7 @@ def promised(
         hits, trials = part.count(y, decisions)
         p, rate = part.p_value(hits, trials), hits / trials if trials else 0.0
         lower = float(beta.ppf(risk, hits, trials - hits + 1)) if hits else 0.0
-        single = part.quality == "recall" and part.classes.sum() == 1
-        of = class_names[int(part.classes.argmax())] if single else ""
+        of = part.of if part.quality == "recall" else ""
         have = float(seen[part.classes].sum()) if part.quality == "recall" else float(seen.sum())
         tests.append(
             Tested(

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from capri._checks import InputError, check_counts, check_scores
+from capri._fields import is_number
 from capri.classes import Classes
 from capri.policy import Policy
 from capri.posthoc.account import check_unseen
@@ -89,7 +90,8 @@ class LabelSets:
         together = int(np.isin(self.groups, pooled).sum())
         said = f"Labels are in their sets with {100 * (1 - self.alpha):g} % for each class"
         if together:
-            said += f"; {together} classes with few samples share {len(pooled)} limits, and it holds for these together"
+            limits = "a limit" if len(pooled) == 1 else f"{len(pooled)} limits"
+            said += f"; {together} classes with few samples share {limits}, and it holds for these together"
         if np.isinf(self.limits).any():
             said += f"; {int(np.isinf(self.limits).sum())} classes are in every set, for there is too little to tell"
         return said + "."
@@ -134,8 +136,8 @@ def conformal_sets(
     >>> sets.labels([[3.0, 0.0], [0.1, 0.0]])
     [['ham'], ['ham', 'spam']]
     """
-    if not 0 < alpha < 1:
-        raise InputError(f"alpha is {alpha}; it must be between 0 and 1, such as 0.1.")
+    if not is_number(alpha) or not 0 < alpha < 1:
+        raise InputError(f"alpha is {alpha!r}; it must be between 0 and 1, such as 0.1.")
     policy.require_posthoc()
     classes = Classes.of(policy.classes)
     labels, behind = classes.encode(y), gaps(policy, scores)
