@@ -281,9 +281,11 @@ class TestThoseWhoHaveToKnow:
         assert "are left undecided (at most 20 %)" in (tmp_path / "report.html").read_text()
         result = CliRunner().invoke(commands, ["evaluate", files["val.npz"], "--policy", files["policy.json"]])
         assert "Decided: " in result.stdout
+        assert " decided " in result.stdout  # of each class
         told = ["evaluate", files["val.npz"], "--policy", files["policy.json"], "--json"]
         content = json.loads(CliRunner().invoke(commands, told).stdout)
         assert 0.5 <= content["after"]["min_coverage"] <= content["after"]["coverage"] < 1
+        assert min(row["decided"] for row in content["classes"]) == content["after"]["min_coverage"]
 
     def test_a_layer_cannot_say_it(self, fitted):
         with pytest.raises(InputError, match="no layer can say"):

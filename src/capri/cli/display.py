@@ -27,13 +27,14 @@ WIDEST = 100  # characters of a line of text
 
 @dataclass(frozen=True)
 class ClassRow:
-    """One class: its errors before and, where a policy is at hand, after."""
+    """One class: its errors before and, where a policy is at hand, after; the share decided, where it may abstain."""
 
     name: str
     samples: float
     train_count: float | None
     before: float | None
     after: float | None = None
+    decided: float | None = None
 
 
 def print_json(content: Mapping[str, Any]) -> None:
@@ -73,13 +74,16 @@ def classes_table(rows: Sequence[ClassRow], *, title: str, after: bool, heading:
     table = _table("class", "samples")
     table.title, table.title_justify = title, "left"
     counted = any(row.train_count is not None for row in rows)
-    for name in (*(["trained on"] if counted else []), *(["before", heading, "change"] if after else ["error"])):
+    abstains = any(row.decided is not None for row in rows)
+    ends = [*(["before", heading, "change"] if after else ["error"]), *(["decided"] if abstains else [])]
+    for name in (*(["trained on"] if counted else []), *ends):
         table.add_column(name, justify="right")
     for row in rows:
         cells = [_text(row.name), _text(f"{row.samples:g}")]
         cells += [_text("–" if row.train_count is None else f"{row.train_count:g}")] if counted else []
         cells += [_text(percent(row.before))]
         cells += [_text(percent(row.after)), _text(change(row.before, row.after))] if after else []
+        cells += [_text(percent(row.decided))] if abstains else []
         table.add_row(*cells)
     return table
 
@@ -155,8 +159,10 @@ def _range(interval: tuple[float, float] | None) -> str:
 
 def class_json(rows: Sequence[ClassRow], *, after: bool) -> list[dict[str, Any]]:
     """Errors by class, in the order of the columns."""
-    content = [asdict(row) for row in rows]
-    return content if after else [{key: v for key, v in row.items() if key != "after"} for row in content]
+    left_out = set() if after else {"after"}
+    if all(row.decided is None for row in rows):
+        left_out.add("decided")
+    return [{key: v for key, v in asdict(row).items() if key not in left_out} for row in rows]
 
 
 def worst_first(rows: Sequence[ClassRow], limit: int) -> list[ClassRow]:

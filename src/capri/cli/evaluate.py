@@ -75,8 +75,9 @@ def evaluate(
         confusion, known = _counted(samples, rule)
         wanted = objective or _default_objectives(samples, confusion["before"], rule, context)
         figures = {when: evaluate_counts(c, samples.classes, wanted, **context) for when, c in confusion.items()}
-    rows, covered = _class_rows(samples, confusion), {}
-    if rule is not None and rule.thresholds is not None:
+    abstains = rule is not None and rule.thresholds is not None
+    rows, covered = _class_rows(samples, confusion, abstains), {}
+    if abstains:
         covered = coverage(confusion["after"], confusion["before"].sum(axis=1))
         figures["after"] |= covered
     if as_json:
@@ -178,8 +179,9 @@ def _default_objectives(
     return [*wanted, rule.objective]
 
 
-def _class_rows(samples: Stream, confusions: dict[str, NDArray[np.float64]]) -> list[ClassRow]:
+def _class_rows(samples: Stream, confusions: dict[str, NDArray[np.float64]], abstains: bool) -> list[ClassRow]:
     totals = confusions["before"].sum(axis=1)
+    kept = confusions["after"].sum(axis=1) if abstains else totals
     listed = {
         when: [None if total == 0 else float(e) for e, total in zip(errors_of(c), totals, strict=True)]
         for when, c in confusions.items()
@@ -191,6 +193,7 @@ def _class_rows(samples: Stream, confusions: dict[str, NDArray[np.float64]]) -> 
             None if samples.class_counts is None else float(samples.class_counts[j]),
             listed["before"][j],
             listed["after"][j] if "after" in listed else None,
+            float(kept[j] / totals[j]) if abstains and totals[j] else None,
         )
         for j, name in enumerate(samples.classes.names)
     ]
