@@ -58,6 +58,7 @@ def searches(tmp_path_factory, feature_file) -> Path:
     inherited = {name: value for name, value in os.environ.items() if name not in CLUSTER}
     environment = {**inherited, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[1] / "src")}
     changes = [word for variant in VARIANTS.values() for word in ("--", *variant)]
+    running = []
     for folder, devices in (("one", 1), ("two", 2)):
         command = [
             sys.executable,
@@ -67,8 +68,11 @@ def searches(tmp_path_factory, feature_file) -> Path:
             f"trainer.devices={devices}",
             *changes,
         ]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stdout + done.stderr
+        piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        running.append(subprocess.Popen(command, env=environment, **piped))
+    for process in running:
+        output, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, output
     return out
 
 
