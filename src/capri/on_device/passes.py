@@ -89,7 +89,7 @@ class DeviceScores:
         return slopes.cpu().numpy()
 
     def margins(self, at_most: int) -> Vector:
-        """|o_y − max_{k≠y} o_k| of some samples, evenly spread."""
+        """The size of o_y − max_{k≠y} o_k of some samples, evenly spread."""
         step = max(1, self.shape[0] // at_most)
         o, y = self.scores[::step].to(torch.float64), self.y[::step, None]
         own = o.gather(1, y)[:, 0]
