@@ -70,8 +70,16 @@ def row(result: Mapping[str, Any], config: Config) -> str:
 
 
 def runs(store: Store) -> list[Mapping[str, Any]]:
-    """Stored trainings of networks on images."""
-    return [r for r in store.records("train").values() if r["settings"]["run"]["data"]["name"].startswith("cifar")]
+    """Stored trainings of networks on images, on all training samples."""
+    data = [(record, record["settings"]["run"]["data"]) for record in store.records("train").values()]
+    return [record for record, of in data if of["name"].startswith("cifar") and not of["val_fraction"]]
+
+
+def stem(label: str, config: Config) -> str:
+    """A name of its own for each run: the label, which is of the data, the loss and the seed, and the schedule."""
+    usual = resolve(preset=config.preset).trainer.max_epochs
+    epochs = f"{config.trainer.max_epochs}-epochs" if config.trainer.max_epochs != usual else ""
+    return "-".join(filter(None, [label, config.preset if config.preset != "cpu" else "", epochs]))
 
 
 def render(store: Store, page: Path = PAGE) -> str:
@@ -80,13 +88,16 @@ def render(store: Store, page: Path = PAGE) -> str:
     for record in runs(store):
         config, label = as_config(record["settings"]["run"]), record["label"]
         rows.append(row(record["result"], config))
-        commands.append(command(config, f"runs/{label}"))
-        figure = page.parent / "figures" / f"{label}.png"
+        name = stem(label, config)
+        commands.append(command(config, f"runs/{name}"))
+        if config.seed:
+            continue  # one picture tells what the others would
+        figure = page.parent / "figures" / f"{name}.png"
         curves = store.folder(Unit("train", record["settings"], label)) / "curves.png"
         if curves.exists():
             figure.parent.mkdir(exist_ok=True)
             shutil.copyfile(curves, figure)
-        title = f"{config.data.name}, {config.loss.strategy}, seed {config.seed}"
+        title = f"{config.data.name}, {config.loss.strategy}, preset {config.preset}, seed {config.seed}"
         figures.append(f"![Learning curves: {title}](figures/{figure.name})")
     return "\n".join([*HEAD, *rows, "", "```bash", *commands, "```", "", *figures])
 

@@ -2,8 +2,8 @@
 
 `cpu` is what two cores can afford (about an hour for CIFAR-LT, by the reference runs in docs/training.md); `paper` is
 the paper's schedule; `strong` is for low errors in an hour and a half on two idle cores: more augmentation, a moving
-average of the weights, more epochs. Its values were chosen by sense, and its figures are still to be measured. All
-three are for CIFAR10-LT and, with ``data.name=cifar100-lt``, CIFAR100-LT. Always say which one made a figure.
+average of the weights, more epochs. Its values were chosen by sense, none by a test error. All three are for CIFAR10-LT
+and, with ``data.name=cifar100-lt``, CIFAR100-LT. Always say which one made a figure.
 """
 
 from __future__ import annotations
