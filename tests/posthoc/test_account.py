@@ -171,6 +171,13 @@ class TestLine:
         assert min(line["tau"]) <= min(taus)
         assert max(line["tau"]) >= min(2.4, max(taus)) or line["n_plateaus"] == wanted.n_plateaus
 
+    def test_objectives_and_constraints_may_name_classes(self, tail):
+        names = np.array([f"c{k}" for k in range(5)])
+        objective, constraints = "0.5*balanced+0.5*err[c4]", ["recall[c0] >= 0.2"]
+        adjuster = LogitAdjuster(objective, method="plain", constraints=constraints, bootstrap=0)
+        content = adjuster.fit(tail.scores, names[tail.y], class_counts=tail.counts).report_.content
+        assert content.line["marks"]["chosen"]["value"] == pytest.approx(content.views[0].after[objective])
+
     def test_without_frequencies_there_is_none(self, tail):
         rule = Policy(Strategy.of(5), "balanced", tuple(range(5)))
         judged = [by_policy("in sample", rule, pose(rule, tail.scores, tail.y))]
@@ -210,6 +217,16 @@ class TestFrontier:
         others = tuple(replace(rule, classes=tuple("vwxyz")) for rule in curve.policies)
         with pytest.raises(InputError, match="of other classes than the policy"):
             adjuster.report(frontier=replace(curve, policies=others))
+
+
+def test_a_promise_is_told_with_the_constraints_that_it_names(tail_of):
+    tail = tail_of(per_class=60)
+    names, asked = np.array([f"c{k}" for k in range(5)]), {"constraints": ["recall[*] >= 0.1"], "guarantee": 0.9}
+    adjuster = LogitAdjuster("worst", bootstrap=0, **asked).fit(tail.scores, names[tail.y], class_counts=tail.counts)
+    content = adjuster.report_.content
+    assert [limit.text for view in content.views for limit in view.limits] == list(adjuster.policy_.constraints)
+    assert content.facts["promise"] == str(adjuster.promise_)
+    assert adjuster.report_.to_html()
 
 
 def test_a_wrapped_model_reports_on_its_own_samples():

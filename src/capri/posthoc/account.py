@@ -5,7 +5,6 @@ Test samples, which nothing has seen, speak first; then samples that were judged
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,7 +21,7 @@ from capri.page.content import ClassTable, Content, Kind, Rung, View
 from capri.policy import Policy, to_logits
 from capri.posthoc.adjustment import Vector
 from capri.posthoc.heldout import TUNED
-from capri.posthoc.line_profile import LineProfile, profile
+from capri.posthoc.line_profile import LineProfile, profile_of
 from capri.posthoc.problem import Problem
 from capri.posthoc.tradeoff import Frontier
 from capri.posthoc.views import (
@@ -242,38 +241,19 @@ def _ladder(policy: Policy) -> list[Rung]:
 
 def _line(policy: Policy, problem: Problem | None, class_counts: ArrayLike | None) -> dict[str, Any] | None:
     """The objective along the line of logit adjustment, as far as marks and habit reach."""
-    known = problem is not None and class_counts is not None and problem.objective_spec.name == policy.objective
-    counts = np.asarray(class_counts)
-    if problem is None or not known or counts.min() == 0 or counts.min() == counts.max():
+    if problem is None or class_counts is None or problem.objective_spec.name != policy.objective:
         return None
-    context = {name: getattr(problem.context, name) for name in ("weights", "groups")}
-    limits = problem.constraints
-    settings = {
-        "constraints": limits,
-        "sample_weight": problem.given,
-        "shares": problem.shares,
-        "bands": BANDS,
-        **context,
-    }
+    counts = np.asarray(class_counts, dtype=np.float64)
+    if counts.min() == 0 or counts.min() == counts.max():
+        return None
 
     def followed(within: tuple[float, float]) -> LineProfile:
-        return profile(
-            problem.scores,
-            problem.y,
-            counts,
-            problem.objective_spec,
-            chosen=policy.strategy,
-            within=within,
-            absent="ignore",
-            **settings,
-        )
+        return profile_of(problem, counts, chosen=policy.strategy, within=within, bands=BANDS)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # absent classes were announced when the problem was posed
-        found = followed(USUAL)
-        taus = [mark.tau for mark in found.marks.values()]
-        if min(taus) < USUAL[0] or max(taus) > USUAL[1]:
-            found = followed((min(USUAL[0], 1.1 * min(taus)), max(USUAL[1], 1.1 * max(taus))))
+    found = followed(USUAL)
+    taus = [mark.tau for mark in found.marks.values()]
+    if min(taus) < USUAL[0] or max(taus) > USUAL[1]:
+        found = followed((min(USUAL[0], 1.1 * min(taus)), max(USUAL[1], 1.1 * max(taus))))
     return found.to_dict()
 
 

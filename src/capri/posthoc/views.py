@@ -246,8 +246,8 @@ def errors_of(decided: Decided, decisions: NDArray[np.int64]) -> Vector:
 def _limit(constraint: Constraint, before: Mapping[str, float], after: Mapping[str, float]) -> Limit:
     name = constraint.objective.name
     limit, value = constraint.limit(before[name]), after[name]
-    shown = (1 - value, 1 - limit) if constraint.floor else (value, limit)
-    return Limit(str(constraint), *shown, value <= limit + ROUNDING)
+    value_shown, limit_shown = (1 - value, 1 - limit) if constraint.floor else (value, limit)
+    return Limit(str(constraint), float(value_shown), float(limit_shown), bool(value <= limit + ROUNDING))
 
 
 def confusions(
