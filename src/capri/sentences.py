@@ -125,6 +125,7 @@ def headline(
     interval: tuple[float, float] | None = None,
     test: int | None = None,
     held: tuple[Mapping[str, float], Mapping[str, float]] | None = None,
+    decided: float | None = None,
 ) -> Headline:
     """The sentence to begin with. Test samples speak first, then what was judged out of fold.
 
@@ -142,6 +143,8 @@ def headline(
         How many test samples the figures are of.
     held : (mapping, mapping), optional
         Figures before and after, out of fold.
+    decided : float, optional
+        The share of the samples that figures after are of, where the others are left undecided.
 
     Returns
     -------
@@ -155,12 +158,13 @@ def headline(
     rises by 1.2 points on the samples that tuned.
     """
     was, now, price = before[objective], after[objective], _price(objective, before, after)
+    among = "" if decided is None else f", {percent(decided)} % of them decided"
     if test is not None:
         sureness = "" if interval is None else _sureness(was - now, interval)
-        return Headline(_moves(objective, was, now), f"on {test:,} test samples", sureness, price)
+        return Headline(_moves(objective, was, now), f"on {test:,} test samples{among}", sureness, price)
     if improvement is None:
         sureness = "which may not hold on others"
-        return Headline(_moves(objective, was, now), "on the samples that tuned", sureness, price)
+        return Headline(_moves(objective, was, now), f"on the samples that tuned{among}", sureness, price)
     gain = _moves(objective, was, was - improvement)
     if held is not None:
         price = _price(objective, *held)

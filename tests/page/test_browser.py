@@ -169,6 +169,17 @@ class TestClasses:
         assert cells[1:5] == ["none", "–", "–", "–"]
         assert "1 class (\u2068class 3\u2069) without any sample" in page.locator("#first").inner_text()
 
+    def test_a_policy_that_abstains_tells_how_much_of_each_class_it_decides(self, visit, content_of, abstaining_of):
+        page = visit(abstaining_of(content_of(10))).page
+        shown = page.locator("#classes-table tbody tr").first.locator("td")
+        expect(page.locator("#view-note")).to_contain_text("Errors after are of what is decided.")
+        assert shown.nth(5).inner_text() == "50.0"
+        page.locator("#classes-picture svg").hover(position={"x": 60, "y": 100})
+        expect(page.locator("#tip")).to_contain_text("50.0 % of them decided")
+        page.get_by_label("samples that tuned").check()
+        expect(page.locator("#view-note")).to_contain_text("Every sample is decided here.")
+        assert shown.nth(5).inner_text() == "–"
+
     def test_hovering_names_the_class_and_its_interval(self, visit, content_of):
         page = visit(content_of(10)).page
         page.locator("#classes-picture svg").hover(position={"x": 60, "y": 100})

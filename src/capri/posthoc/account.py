@@ -6,6 +6,7 @@ Test samples, which nothing has seen, speak first; then samples that were judged
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -157,27 +158,23 @@ def account(
         frontier=None if curve is None else _frontier(policy, curve, decided),
         facts={**(facts or {}), **_facts(policy)},
         thin=THIN,
+        abstains=policy.thresholds is not None,
         notes=_notes(policy, ranked) + _remarks(policy, decided, curve),
     )
 
 
 def _headline(policy: Policy, view: View, decided: Decided | None) -> Headline:
-    found = policy.validation
+    found, share = policy.validation, None if view.coverage is None else view.coverage[0]
+    name = policy.objective if policy.objective in view.before else "balanced"
     if view.kind == "test" and decided is not None:
-        name = policy.objective if policy.objective in view.before else "balanced"
-        return headline(
-            name,
-            view.before,
-            view.after,
-            test=view.n_samples,
-            interval=resampled(decided, objective_of(decided.problem, name)),
-        )
-    if found is None:
-        name = policy.objective if policy.objective in view.before else "balanced"
-        return headline(name, view.before, view.after)
+        interval = resampled(decided, objective_of(decided.problem, name))
+        return headline(name, view.before, view.after, test=view.n_samples, interval=interval, decided=share)
+    if found is None or share is not None:
+        return headline(name, view.before, view.after, decided=share)
     held = (view.before, view.after) if view.kind == "out of fold" else None
     evidence = {"improvement": found.improvement, "interval": found.interval}
-    return headline(found.objective, found.before, found.after, held=held, **evidence)  # type: ignore[arg-type]
+    said = headline(found.objective, found.before, found.after, held=held, **evidence)  # type: ignore[arg-type]
+    return said if policy.thresholds is None else replace(said, evidence=f"{said.evidence}, with every sample decided")
 
 
 # -- the policy -------------------------------------------------------------------------------------------------------
@@ -339,4 +336,9 @@ def _remarks(policy: Policy, decided: Sequence[Decided], curve: Frontier | None)
         )
     if curve is not None and any(at.data.get("digest") != policy.data.get("digest") for at in curve.policies):
         remarks.append("By their digests, the frontier was made of other samples than the policy.")
+    if policy.thresholds is not None:
+        remarks.append(
+            "The policy leaves samples undecided: on test samples and on those that tuned, figures after it are of "
+            "what is decided. Out of fold, along the line and on a frontier every sample is decided."
+        )
     return remarks
