@@ -17,6 +17,7 @@ _WORDS = {
     "worst_group": ("worst group error", "the mean error of the worst group of classes"),
     "cvar": ("CVaR", "the mean error of the worst {share} of the classes"),
     "quantile": ("quantile", "the error that the worst {share} of the classes exceed"),
+    "mix": ("mix", "the overall error, weighted {share}, and the spread of class errors, weighted by the rest"),
     "macro_f1": ("1 − macro-F1", "one less the mean F1 of the classes"),
     "weighted_f1": ("1 − weighted F1", "one less the mean F1 of the classes by their shares"),
     "gmean": ("1 − geometric mean of recalls", "one less the geometric mean of the recalls"),

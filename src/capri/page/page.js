@@ -518,27 +518,30 @@
     const ends = [a - 0.04 * (b - a || 1), b + 0.04 * (b - a || 1)];
     const ys = range([...line.low, ...line.high, ...marks.map((m) => m.value)]);
     const pad = (ys[1] - ys[0] || 0.1) * 0.08;
+    const low = Math.max(0, ys[0] - 1.6 * pad);
     const x = scale(ends, [box.left, box.right]);
-    const y = scale([Math.max(0, ys[0] - pad), ys[1] + pad], [box.bottom, box.top]);
-    percentAxis(box, y, ticksOf([Math.max(0, ys[0] - pad), ys[1] + pad]));
+    const y = scale([low, ys[1] + pad], [box.bottom, box.top]);
+    percentAxis(box, y, ticksOf([low, ys[1] + pad]));
     for (const tick of ticksOf(ends, 8)) box.svg.append(draw("text", { x: x(tick), y: box.bottom + 16, "text-anchor": "middle" }, plain(tick)));
     const edges = [ends[0], ...line.tau, ends[1]];
     const steps = (values) => values.map((v, i) => [[x(edges[i]), y(v)], [x(edges[i + 1]), y(v)]]).flat();
     const outline = [...steps(line.high), ...steps(line.low).reverse()].map(([v, w]) => `${v.toFixed(1)} ${w.toFixed(1)}`).join("L");
     box.svg.append(draw("path", { class: "band", "stroke-width": 1.4, "stroke-linejoin": "round", d: `M${outline}Z` }),
       draw("text", { x: (box.left + box.right) / 2, y: box.bottom + 34, "text-anchor": "middle" }, "strength τ"));
-    const levels = [];
-    marks.forEach((mark) => {
-      const text = `${MARKS[mark.title] ?? mark.title}: ${percent(mark.value)} %`;
+    const levels = marks.map((mark) => [x(mark.tau) - 7, x(mark.tau) + 7, y(mark.value) + 4]); // that are taken
+    [...marks].reverse().forEach((mark) => { // the policy first
+      const called = MARKS[mark.title] ?? mark.title;
+      const text = box.width < 560 ? called.split(" (")[0] : `${called}: ${percent(mark.value)} %`;
       const wide = LETTER * text.length;
       const start = Math.max(box.left, Math.min(x(mark.tau) + 8, box.right - wide));
       const taken = (level) => levels.some(([from, to, at]) => start < to && from < start + wide && Math.abs(at - level) < 14);
-      let level = y(mark.value) - 12;
-      while (taken(level)) level -= 14;
-      if (level < 12) for (level = y(mark.value) + 20; taken(level);) level += 14; // no room above
+      const steps = [-12, 20, -26, 34, -40, 48, -54, 62, -68, -82].map((step) => y(mark.value) + step);
+      const level = steps.find((at) => at > 12 && at <= box.bottom && !taken(at)) ?? steps[0];
       levels.push([start, start + wide, level]);
-      box.svg.append(draw("path", { class: mark.title === "chosen" ? "dots-own" : "dots-before", "stroke-width": 9, d: dots([[x(mark.tau), y(mark.value)]]) }),
-        draw("text", { class: "strong", x: start, y: level }, text));
+      box.svg.append(draw("text", { class: "strong", x: start, y: level }, text));
+    });
+    marks.forEach((mark) => {
+      box.svg.append(draw("path", { class: mark.title === "chosen" ? "dots-own" : "dots-before", "stroke-width": 9, d: dots([[x(mark.tau), y(mark.value)]]) }));
     });
     table(byId("line-table"), {
       caption: "Marked points of the line", what: "points", rows: () => marks,
