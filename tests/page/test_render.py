@@ -166,6 +166,9 @@ class TestWithoutScript:
             content
         )
         assert [side.clear for side in sides(content)] == [None, None]
+        first = replace(content.views[0], decided=[0.0] + [1.0] * 9)
+        told = sureness(replace(content, views=[first]))
+        assert "1 class (\u2068class 0\u2069) of which nothing is decided: they are left out of figures after." in told
         text = Report(content).to_html()
         assert "capri fold" not in text
         assert "and every sample is decided" in text

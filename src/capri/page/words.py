@@ -138,6 +138,9 @@ def sureness(content: Content) -> list[str]:
     if view.coverage is not None:
         whole, least = map(percent, view.coverage)
         said.append(f"{whole} % of them are decided, {least} % or more of each class: errors after are of these.")
+        pairs = zip(content.classes.names, view.decided or (), strict=True)
+        if never := [name for name, share in pairs if share == 0]:
+            said.append(f"{_some(never)} of which nothing is decided: they are left out of figures after.")
     elif content.abstains:
         said.append("The policy leaves samples undecided; here every one is decided all the same.")
     samples = [n or 0 for n in view.samples]
