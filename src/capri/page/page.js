@@ -32,7 +32,7 @@
     return element;
   }
   const known = (value) => value !== null && value !== undefined;
-  const minus = (text) => text.replace("-", "−");
+  const minus = (text) => text.replace(/^-0\.0$/, "0.0").replace("-", "−");
   const percent = (value) => (known(value) ? minus((100 * value).toFixed(1)) : "–");
   const signed = (value) => (known(value) ? (value > 0 ? "+" : "") + minus((100 * value).toFixed(1)) : "–");
   const count = (value) => (known(value) ? Number(value.toPrecision(6)).toLocaleString("en") : "–");

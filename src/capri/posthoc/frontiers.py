@@ -84,7 +84,8 @@ def frontier(
         Called when the curve is there, and after each fold that is judged.
     **settings
         Of `LogitAdjuster`, over those of the adjuster: `method`, `constraints`, `scores`, `weights`, …. With
-        ``bootstrap=0`` there are no intervals, and nothing is judged out of fold.
+        ``bootstrap=0`` there are no intervals, and nothing is judged out of fold. `reject` and `guarantee`
+        play no part.
 
     Returns
     -------
