@@ -17,6 +17,7 @@ _WORDS = {
     "worst_group": ("worst group error", "the mean error of the worst group of classes"),
     "cvar": ("CVaR", "the mean error of the worst {share} of the classes"),
     "quantile": ("quantile", "the error that the worst {share} of the classes exceed"),
+    "mix": ("mix", "the overall error, weighted {share}, and the spread of class errors, weighted by the rest"),
     "macro_f1": ("1 − macro-F1", "one less the mean F1 of the classes"),
     "weighted_f1": ("1 − weighted F1", "one less the mean F1 of the classes by their shares"),
     "gmean": ("1 − geometric mean of recalls", "one less the geometric mean of the recalls"),
@@ -125,6 +126,7 @@ def headline(
     interval: tuple[float, float] | None = None,
     test: int | None = None,
     held: tuple[Mapping[str, float], Mapping[str, float]] | None = None,
+    decided: float | None = None,
 ) -> Headline:
     """The sentence to begin with. Test samples speak first, then what was judged out of fold.
 
@@ -142,6 +144,8 @@ def headline(
         How many test samples the figures are of.
     held : (mapping, mapping), optional
         Figures before and after, out of fold.
+    decided : float, optional
+        The share of the samples that figures after are of, where the others are left undecided.
 
     Returns
     -------
@@ -155,12 +159,13 @@ def headline(
     rises by 1.2 points on the samples that tuned.
     """
     was, now, price = before[objective], after[objective], _price(objective, before, after)
+    among = "" if decided is None else f", {percent(decided)} % of them decided"
     if test is not None:
         sureness = "" if interval is None else _sureness(was - now, interval)
-        return Headline(_moves(objective, was, now), f"on {test:,} test samples", sureness, price)
+        return Headline(_moves(objective, was, now), f"on {test:,} test samples{among}", sureness, price)
     if improvement is None:
         sureness = "which may not hold on others"
-        return Headline(_moves(objective, was, now), "on the samples that tuned", sureness, price)
+        return Headline(_moves(objective, was, now), f"on the samples that tuned{among}", sureness, price)
     gain = _moves(objective, was, was - improvement)
     if held is not None:
         price = _price(objective, *held)

@@ -1,5 +1,7 @@
 """Contents of pages, made up in no time for any number of classes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -112,6 +114,17 @@ def made_frontier(content: Content, points=5) -> dict:
         "held": curve,
         "held_out": "out of fold",
     }
+
+
+def made_abstaining(content: Content) -> Content:
+    """The same of a policy that decides half of the first class of the test samples, and all others."""
+    k, (test, *others) = content.n_classes, content.views
+    return replace(content, abstains=True, views=[replace(test, decided=[0.5] + [1.0] * (k - 1), clear=[]), *others])
+
+
+@pytest.fixture(scope="session")
+def abstaining_of():
+    return made_abstaining
 
 
 @pytest.fixture(scope="session")

@@ -159,6 +159,20 @@ class TestWithoutScript:
         assert objective_rows(counted)[0].after == "75.0"
         assert any("Counted, CVaR 0.2 comes to 70.0 %" in line for line in sureness(counted))
 
+    def test_how_much_is_decided_is_said_with_the_errors(self, content_of, abstaining_of):
+        content = abstaining_of(content_of(10))
+        assert objective_rows(content)[-1].after == "95.0"
+        assert "95.0 % of them are decided, 50.0 % or more of each class: errors after are of these." in sureness(
+            content
+        )
+        assert [side.clear for side in sides(content)] == [None, None]
+        first = replace(content.views[0], decided=[0.0] + [1.0] * 9)
+        told = sureness(replace(content, views=[first]))
+        assert "1 class (\u2068class 0\u2069) of which nothing is decided: they are left out of figures after." in told
+        text = Report(content).to_html()
+        assert "capri fold" not in text
+        assert "and every sample is decided" in text
+
     def test_thin_classes_are_named(self, content_of):
         content = content_of(6)
         view = replace(content.views[0], samples=[50, 50, 3, 50, 4, 0])

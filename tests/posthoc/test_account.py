@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from capri import CAPClassifierCV, InputError, LogitAdjuster, Policy, Strategy, evaluate, frontier
 from capri._checks import AbsentClassWarning
+from capri.page.words import objective_rows
 from capri.posthoc import line_profile
 from capri.posthoc.account import account, pose, shares_asked
 from capri.posthoc.views import by_policy, errors_of
@@ -171,6 +172,13 @@ class TestLine:
         assert min(line["tau"]) <= min(taus)
         assert max(line["tau"]) >= min(2.4, max(taus)) or line["n_plateaus"] == wanted.n_plateaus
 
+    def test_objectives_and_constraints_may_name_classes(self, tail):
+        names = np.array([f"c{k}" for k in range(5)])
+        objective, constraints = "0.5*balanced+0.5*err[c4]", ["recall[c0] >= 0.2"]
+        adjuster = LogitAdjuster(objective, method="plain", constraints=constraints, bootstrap=0)
+        content = adjuster.fit(tail.scores, names[tail.y], class_counts=tail.counts).report_.content
+        assert content.line["marks"]["chosen"]["value"] == pytest.approx(content.views[0].after[objective])
+
     def test_without_frequencies_there_is_none(self, tail):
         rule = Policy(Strategy.of(5), "balanced", tuple(range(5)))
         judged = [by_policy("in sample", rule, pose(rule, tail.scores, tail.y))]
@@ -210,6 +218,50 @@ class TestFrontier:
         others = tuple(replace(rule, classes=tuple("vwxyz")) for rule in curve.policies)
         with pytest.raises(InputError, match="of other classes than the policy"):
             adjuster.report(frontier=replace(curve, policies=others))
+
+
+def test_a_promise_is_told_with_the_constraints_that_it_names(tail_of):
+    tail = tail_of(per_class=60)
+    names, asked = np.array([f"c{k}" for k in range(5)]), {"constraints": ["recall[*] >= 0.1"], "guarantee": 0.9}
+    adjuster = LogitAdjuster("worst", bootstrap=0, **asked).fit(tail.scores, names[tail.y], class_counts=tail.counts)
+    content = adjuster.report_.content
+    assert [limit.text for view in content.views for limit in view.limits] == list(adjuster.policy_.constraints)
+    assert content.facts["promise"] == str(adjuster.promise_)
+    assert adjuster.report_.to_html()
+
+
+@pytest.fixture(scope="module")
+def abstaining(tail_of):
+    tail = tail_of(per_class=60)
+    return tail, LogitAdjuster("worst", reject=0.2).fit(tail.scores, tail.y, class_counts=tail.counts)
+
+
+class TestAbstention:
+    def test_test_samples_are_told_as_evaluate_tells_them(self, abstaining, tail_of):
+        _, adjuster = abstaining
+        test = tail_of(seed=1)
+        report = adjuster.report(test.scores, test.y)
+        figures = evaluate(test.y, adjuster.predict(test.scores), 5, ["worst"])
+        told = str(report.content.headline)
+        assert f"to {100 * figures['worst']:.1f} %" in told
+        assert f"on 150 test samples, {100 * figures['coverage']:.1f} % of them decided" in told
+        share = f"{100 * figures['coverage']:.1f} % of them are decided, {100 * figures['min_coverage']:.1f} % or more"
+        assert share in report.to_html()
+
+    def test_out_of_fold_every_sample_is_decided(self, abstaining):
+        _, adjuster = abstaining
+        content = adjuster.report_.content
+        assert "out of fold, with every sample decided" in str(content.headline)
+        assert [view.decided is None for view in content.views] == [True, False]
+
+    def test_a_policy_with_its_samples_is_told_as_it_decides(self, abstaining):
+        tail, adjuster = abstaining
+        policy = adjuster.policy_
+        content = account(policy, [by_policy("in sample", policy, pose(policy, tail.scores, tail.y))])
+        view, told = content.views[0], str(content.headline)
+        assert f"to {100 * view.after['worst']:.1f} %, on the samples that tuned" in told
+        assert "% of them decided, which may not hold on others" in told
+        assert objective_rows(content)[0].after == f"{100 * view.after['worst']:.1f}"
 
 
 def test_a_wrapped_model_reports_on_its_own_samples():

@@ -1,11 +1,14 @@
 """Views of samples before and after: against scikit-learn, SciPy and counting by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import binomtest
 from sklearn.metrics import confusion_matrix
 
 from capri import LogitAdjuster, Policy, Strategy, as_objective, evaluate
+from capri.posthoc import views
 from capri.posthoc.account import pose
 from capri.posthoc.views import Decided, by_policy, clear, confusions, resampled, view_of, wilson
 
@@ -81,6 +84,58 @@ class TestView:
         view = view_of(by_policy("test", rule, pose(rule, tail.scores, tail.y)), rule.objective)
         assert "somebody's own" not in view.before
         assert view.limits == []
+
+
+class TestUndecided:
+    @pytest.fixture
+    def abstaining(self, policy):
+        return replace(policy, thresholds=(0.2, 0.0, 1.0, 0.5, 0.3))
+
+    @pytest.fixture
+    def view(self, tail, abstaining):
+        problem = pose(abstaining, tail.scores, tail.y, shares=tail.counts)
+        return view_of(by_policy("test", abstaining, problem), "cvar:0.4")
+
+    def test_figures_after_are_those_of_evaluate(self, tail, abstaining, view):
+        names = np.array(abstaining.class_names)
+        decided = abstaining.predict(tail.scores)
+        known = {"target_shares": tail.counts, "objectives": list(view.after)}
+        wanted = evaluate(names[tail.y], decided, names, **known)
+        assert 0 < wanted["min_coverage"] < wanted["coverage"] < 1
+        assert view.coverage == pytest.approx((wanted.pop("coverage"), wanted.pop("min_coverage")))
+        assert view.after == pytest.approx(wanted)
+        assert view.before == pytest.approx(evaluate(names[tail.y], names[tail.scores.argmax(1)], names, **known))
+
+    def test_errors_by_class_are_of_what_is_decided(self, tail, abstaining, view):
+        decided, names = abstaining.predict(tail.scores), np.array(abstaining.class_names)
+        there = np.array([d is not None for d in decided])
+        for k in range(5):
+            mine = there & (tail.y == k)
+            error = (decided[mine] != names[k]).mean()
+            low, high = wilson(np.array([error]), np.array([mine.sum()]))
+            assert view.decided[k] == pytest.approx(mine.sum() / (tail.y == k).sum())
+            assert view.second.values[k] == pytest.approx(error)
+            assert (view.second.low[k], view.second.high[k]) == pytest.approx((low[0], high[0]))
+        assert np.sum(view.confusions.after) == there.sum() < np.sum(view.confusions.before) == len(tail.y)
+        assert view.clear == []
+
+    def test_blocks_of_rows_are_decided_as_one(self, tail, abstaining, view, monkeypatch):
+        monkeypatch.setattr(views, "BLOCK", 35)  # scores, so 7 rows of 5
+        problem = pose(abstaining, tail.scores, tail.y, shares=tail.counts)
+        assert view_of(by_policy("test", abstaining, problem), "cvar:0.4") == view
+
+    def test_the_interval_is_about_the_same_change(self, tail, abstaining, view):
+        judged = by_policy("test", abstaining, pose(abstaining, tail.scores, tail.y, shares=tail.counts))
+        low, high = resampled(judged, as_objective("balanced"), draws=50)
+        assert low < view.before["balanced"] - view.after["balanced"] < high
+
+    def test_a_class_of_which_nothing_is_decided_has_no_error_after(self, tail, policy):
+        rule = replace(policy, thresholds=(100.0, 0.0, 0.0, 0.0, 0.0))
+        judged = by_policy("test", rule, pose(rule, tail.scores, tail.y))
+        judged = replace(judged, after=np.where(tail.y == 0, -1, judged.after))
+        view = view_of(judged, "cvar:0.4")
+        assert (view.decided[0], view.second.values[0]) == (0.0, None)
+        assert view.after["worst"] == pytest.approx(max(view.second.values[1:]))
 
 
 def test_intervals_are_those_of_scipy():

@@ -158,7 +158,10 @@ def _said(
         class_names=samples.classes.names,
     )
     n = samples.blocks.count()
-    evidence = "on the samples that tuned the policy, which flatter it" if known else f"on these {n:,} samples"
+    among = f", {percent(after['coverage'])} % of them decided" if "coverage" in after else ""
+    evidence = f"on these {n:,} samples{among}"
+    if known:
+        evidence = f"on the samples that tuned the policy{among}, which flatter it"
     first = replace(headline(objective, before, after, test=n), evidence=evidence)
     changes = summary(found)
     return {"headline": str(first), **{about: changes[about] for about in ("gain", "pay", "samples")}}

@@ -117,7 +117,9 @@ class View:
     fixed, broken : column or None
         Samples of each class that became right, and wrong.
     clear : sequence of bool
-        Whether a class's change is more than chance, taken by itself (sign test, 5 %).
+        Whether a class's change is more than chance, taken by itself (sign test, 5 %); empty where nobody asked.
+    decided : column or None
+        The share of each class that is decided, where samples may be left undecided; errors after are of these.
     confusions : Confusions or None
         Where errors go.
     limits : sequence of Limit
@@ -134,8 +136,18 @@ class View:
     fixed: Column | None = None
     broken: Column | None = None
     clear: Sequence[bool] = ()
+    decided: Column | None = None
     confusions: Confusions | None = None
     limits: Sequence[Limit] = ()
+
+    @property
+    def coverage(self) -> tuple[float, float] | None:
+        """The share of the samples that is decided, and the least of a class; None where all are, by their nature."""
+        if self.decided is None:
+            return None
+        pairs = zip(self.samples, self.decided, strict=True)
+        known = [(n, share) for n, share in pairs if n is not None and share is not None]
+        return sum(n * share for n, share in known) / sum(n for n, _ in known), min(share for _, share in known)
 
 
 @dataclass(frozen=True)
@@ -173,6 +185,8 @@ class Content:
         Data, versions, digests: what to say of the policy's origin.
     thin : int
         Fewer samples than this make a class thin.
+    abstains : bool
+        Whether the policy may leave samples undecided.
     notes : sequence of str
         What could not be shown, and why.
     """
@@ -188,6 +202,7 @@ class Content:
     frontier: Mapping[str, Any] | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
     thin: int = 5
+    abstains: bool = False
     notes: Sequence[str] = ()
 
     @property

@@ -5,6 +5,7 @@
   const { classes, views } = content;
   const K = classes.names.length;
   const PAGE = 25; // rows of a table at a time
+  const LETTER = 7.2; // pixels that a bold letter takes, at most on average
   const MANY = 900; // classes that a picture shows one by one; more are drawn together
   const state = { view: views[0], group: -1, query: "", order: "", point: null };
   const byId = (id) => document.getElementById(id);
@@ -31,7 +32,7 @@
     return element;
   }
   const known = (value) => value !== null && value !== undefined;
-  const minus = (text) => text.replace("-", "−");
+  const minus = (text) => text.replace(/^-0\.0$/, "0.0").replace("-", "−");
   const percent = (value) => (known(value) ? minus((100 * value).toFixed(1)) : "–");
   const signed = (value) => (known(value) ? (value > 0 ? "+" : "") + minus((100 * value).toFixed(1)) : "–");
   const count = (value) => (known(value) ? Number(value.toPrecision(6)).toLocaleString("en") : "–");
@@ -49,6 +50,7 @@
   const before = (k) => state.view.first.values[k];
   const after = (k) => (state.point === null ? state.view.second.values[k] : content.frontier.points[state.point].errors[k]);
   const change = (k) => (known(before(k)) && known(after(k)) ? after(k) - before(k) : null);
+  const covered = (k) => (state.point === null && state.view.decided ? state.view.decided[k] : null); // that is decided
   const isThin = (k) => (state.view.samples[k] ?? 0) < content.thin;
   const amount = (k) => (classes.training ? classes.training[k] : classes.frequency ? classes.frequency[k] : null);
 
@@ -76,6 +78,7 @@
     const samples = state.view.samples[k];
     const trained = classes.training ? `, trained on ${count(classes.training[k])}` : "";
     lines.push(samples ? `${count(samples)} samples here${isThin(k) ? " (thin)" : ""}${trained}` : `no sample here${trained}`);
+    if (covered(k) !== null) lines.push(`${percent(covered(k))} % of them decided; the error after is of these`);
     if (state.view.fixed && state.point === null && samples) {
       lines.push(`${count(state.view.fixed[k])} became right, ${count(state.view.broken[k])} wrong`);
     }
@@ -322,6 +325,7 @@
       { title: "before", key: before, cell: (k) => percent(before(k)), down: true },
       { title: "after", key: after, cell: (k) => percent(after(k)), down: true },
       { title: "change", key: change, cell: (k) => (known(change(k)) ? changeCell(change(k)) : "–") },
+      { title: "decided", kind: "wide", key: covered, cell: (k) => percent(covered(k)), needs: views.some((v) => v.decided) },
       { title: "fixed / broken", kind: "wide", key: (k) => state.view.fixed[k] - state.view.broken[k], cell: turned, down: true, needs: views.every((v) => v.fixed) },
       { title: "before (upper) and after (lower) with 90 % intervals, 0 to 100 %", kind: "wide text", cell: strip },
       { title: "group", kind: "wide text screen", key: (k) => classes.group[k], cell: (k) => classes.groups[classes.group[k]], needs: classes.groups.length },
@@ -378,7 +382,8 @@
     const shown = what === "before" ? was : what === "after" ? is : is.map((row, i) => row.map((v, j) => (known(v) ? v - was[i][j] : null)));
     drawMatrix(byId("confusions-picture"), labels, shown, was, is, what === "change");
     byId("confusions-note").textContent = `Rows are true classes, columns decisions${amount(0) === null ? "" : ", both from common to rare"}; cells are shares of the row, in ${what === "change" ? "points: blue is more, orange less" : "%"}.` +
-      (found.complete ? "" : ` The ${found.classes.length} classes that are confused most; the other ${count(K - found.classes.length)} are drawn together.`);
+      (found.complete ? "" : ` The ${found.classes.length} classes that are confused most; the other ${count(K - found.classes.length)} are drawn together.`) +
+      (state.view.decided ? " What is left undecided is not counted after." : "");
     table(byId("confusions-table"), {
       caption: "The most frequent confusions", page: 15, what: "confusions", rows: () => found.pairs,
       columns: [
@@ -513,23 +518,30 @@
     const ends = [a - 0.04 * (b - a || 1), b + 0.04 * (b - a || 1)];
     const ys = range([...line.low, ...line.high, ...marks.map((m) => m.value)]);
     const pad = (ys[1] - ys[0] || 0.1) * 0.08;
+    const low = Math.max(0, ys[0] - 1.6 * pad);
     const x = scale(ends, [box.left, box.right]);
-    const y = scale([Math.max(0, ys[0] - pad), ys[1] + pad], [box.bottom, box.top]);
-    percentAxis(box, y, ticksOf([Math.max(0, ys[0] - pad), ys[1] + pad]));
+    const y = scale([low, ys[1] + pad], [box.bottom, box.top]);
+    percentAxis(box, y, ticksOf([low, ys[1] + pad]));
     for (const tick of ticksOf(ends, 8)) box.svg.append(draw("text", { x: x(tick), y: box.bottom + 16, "text-anchor": "middle" }, plain(tick)));
     const edges = [ends[0], ...line.tau, ends[1]];
     const steps = (values) => values.map((v, i) => [[x(edges[i]), y(v)], [x(edges[i + 1]), y(v)]]).flat();
     const outline = [...steps(line.high), ...steps(line.low).reverse()].map(([v, w]) => `${v.toFixed(1)} ${w.toFixed(1)}`).join("L");
     box.svg.append(draw("path", { class: "band", "stroke-width": 1.4, "stroke-linejoin": "round", d: `M${outline}Z` }),
       draw("text", { x: (box.left + box.right) / 2, y: box.bottom + 34, "text-anchor": "middle" }, "strength τ"));
-    const levels = [];
+    const levels = marks.map((mark) => [x(mark.tau) - 7, x(mark.tau) + 7, y(mark.value) + 4]); // that are taken
+    [...marks].reverse().forEach((mark) => { // the policy first
+      const called = MARKS[mark.title] ?? mark.title;
+      const text = box.width < 560 ? called.split(" (")[0] : `${called}: ${percent(mark.value)} %`;
+      const wide = LETTER * text.length;
+      const start = Math.max(box.left, Math.min(x(mark.tau) + 8, box.right - wide));
+      const taken = (level) => levels.some(([from, to, at]) => start < to && from < start + wide && Math.abs(at - level) < 14);
+      const steps = [-12, 20, -26, 34, -40, 48, -54, 62, -68, -82].map((step) => y(mark.value) + step);
+      const level = steps.find((at) => at > 12 && at <= box.bottom && !taken(at)) ?? steps[0];
+      levels.push([start, start + wide, level]);
+      box.svg.append(draw("text", { class: "strong", x: start, y: level }, text));
+    });
     marks.forEach((mark) => {
-      const end = x(mark.tau) > box.right - 130;
-      let level = y(mark.value) - 12;
-      while (levels.some(([v, w]) => Math.abs(v - x(mark.tau)) < 130 && Math.abs(w - level) < 14)) level -= 14;
-      levels.push([x(mark.tau), level]);
-      box.svg.append(draw("path", { class: mark.title === "chosen" ? "dots-own" : "dots-before", "stroke-width": 9, d: dots([[x(mark.tau), y(mark.value)]]) }),
-        draw("text", { class: "strong", x: x(mark.tau) + (end ? -8 : 8), y: level, "text-anchor": end ? "end" : "start" }, `${MARKS[mark.title] ?? mark.title}: ${percent(mark.value)} %`));
+      box.svg.append(draw("path", { class: mark.title === "chosen" ? "dots-own" : "dots-before", "stroke-width": 9, d: dots([[x(mark.tau), y(mark.value)]]) }));
     });
     table(byId("line-table"), {
       caption: "Marked points of the line", what: "points", rows: () => marks,
@@ -647,7 +659,10 @@
   const tables = {};
 
   function drawView(stay = false) {
-    byId("view-note").textContent = state.point === null ? KINDS[state.view.kind] : `Class errors at point ${state.point + 1} of the trade-off. ${KINDS[state.view.kind]}`;
+    const at = state.point === null ? "" : `Class errors at point ${state.point + 1} of the trade-off. `;
+    const open = !content.abstains ? "" : state.point === null && state.view.decided
+      ? " Errors after are of what is decided." : " Every sample is decided here.";
+    byId("view-note").textContent = `${at}${KINDS[state.view.kind]}${open}`;
     drawClasses();
     tables.classes[stay ? "show" : "first"]();
     drawMovers();

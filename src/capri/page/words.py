@@ -54,7 +54,7 @@ def objective_rows(content: Content) -> list[ObjectiveRow]:
     view, after = content.views[0], dict(content.views[0].after)
     if (estimate := estimated(content)) is not None:
         after[content.objective] = estimate
-    return [
+    rows = [
         ObjectiveRow(
             called(name),
             percent(view.before[name]),
@@ -64,12 +64,16 @@ def objective_rows(content: Content) -> list[ObjectiveRow]:
         )
         for name in sorted(view.before, key=lambda name: name != content.objective)
     ]
+    if view.coverage is not None:
+        share = view.coverage[0]
+        rows.append(ObjectiveRow("share that is decided", percent(1.0), percent(share), signed(share - 1), False))
+    return rows
 
 
 def estimated(content: Content) -> float | None:
-    """The objective after tuning as it was estimated out of fold; None where it is counted, on test samples."""
+    """The objective after tuning as it was estimated out of fold; None where it is counted, by the policy as it is."""
     view, own = content.views[0], _own_gain(content)
-    if view.kind == "test" or own is None or content.objective not in view.before:
+    if view.kind == "test" or view.decided is not None or own is None or content.objective not in view.before:
         return None
     return view.before[content.objective] - own
 
@@ -131,6 +135,14 @@ def sureness(content: Content) -> list[str]:
         "in sample": "Class errors are of the {n} samples that tuned: after tuning they are on the bright side.",
     }
     said.append(meant[view.kind].format(n=f"{view.n_samples:,}"))
+    if view.coverage is not None:
+        whole, least = map(percent, view.coverage)
+        said.append(f"{whole} % of them are decided, {least} % or more of each class: errors after are of these.")
+        pairs = zip(content.classes.names, view.decided or (), strict=True)
+        if never := [name for name, share in pairs if share == 0]:
+            said.append(f"{_some(never)} of which nothing is decided: they are left out of figures after.")
+    elif content.abstains:
+        said.append("The policy leaves samples undecided; here every one is decided all the same.")
     samples = [n or 0 for n in view.samples]
     there = sorted(n for n in samples if n > 0)
     if there:
@@ -155,8 +167,11 @@ def sureness(content: Content) -> list[str]:
         best = max(simpler, key=lambda rung: rung.gain)
         beside = "" if own is None else f", this policy {percent(own)}"
         name = RUNGS.get(best.name, best.name).split(":")[0]
-        said.append(f"The best simpler way ({name}) gains {percent(best.gain)} points out of fold{beside}.")
-    said += [content.facts[about] for about in ("promise", "abstention") if about in content.facts]
+        whole = ", with every sample decided" if content.abstains else ""
+        said.append(f"The best simpler way ({name}) gains {percent(best.gain)} points out of fold{beside}{whole}.")
+    said += [content.facts["promise"]] if "promise" in content.facts else []
+    if "abstention" in content.facts and view.kind != "in sample":
+        said.append(f"On the samples that tuned, {content.facts['abstention']}")
     broken = [limit.text for limit in view.limits if limit.kept is False]
     if view.limits:
         state = f"{len(broken)} of {len(view.limits)} not kept here" if broken else "all kept here"

@@ -35,7 +35,7 @@ from capri.posthoc.adjustment import Adjustment, Vector
 from capri.posthoc.methods import Task, believing, tune
 from capri.posthoc.problem import Problem, tally
 from capri.posthoc.search import Found
-from capri.sentences import called, percent
+from capri.sentences import called, clipped, percent
 
 BLOCKS, EVALUATIONS = (4, 32), 3000  # of margins per class, and of the objective per round
 LARGEST = 2e7  # numbers for the blocks of all classes; beyond, all classes share a threshold
@@ -525,7 +525,8 @@ class Abstention:
         change = f"{called(self.objective)} {percent(self.before)} → {percent(self.after)} % among what is decided"
         said = (
             f"{percent(self.rejected)} % are left undecided ({self.asked}): {change}. Every class is decided in "
-            f"{percent(least)} % of its samples or more ({name}), where {100 * self.min_coverage:g} % are asked for."
+            f"{percent(least)} % of its samples or more ({clipped(name)}), where {100 * self.min_coverage:g} % are "
+            "asked for."
         )
         return said if self.met else said + " Nothing was found that keeps what was asked for."
 

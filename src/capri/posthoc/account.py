@@ -5,8 +5,8 @@ Test samples, which nothing has seen, speak first; then samples that were judged
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from capri.page.content import ClassTable, Content, Kind, Rung, View
 from capri.policy import Policy, to_logits
 from capri.posthoc.adjustment import Vector
 from capri.posthoc.heldout import TUNED
-from capri.posthoc.line_profile import LineProfile, profile
+from capri.posthoc.line_profile import LineProfile, profile_of
 from capri.posthoc.problem import Problem
 from capri.posthoc.tradeoff import Frontier
 from capri.posthoc.views import (
@@ -158,27 +158,23 @@ def account(
         frontier=None if curve is None else _frontier(policy, curve, decided),
         facts={**(facts or {}), **_facts(policy)},
         thin=THIN,
+        abstains=policy.thresholds is not None,
         notes=_notes(policy, ranked) + _remarks(policy, decided, curve),
     )
 
 
 def _headline(policy: Policy, view: View, decided: Decided | None) -> Headline:
-    found = policy.validation
+    found, share = policy.validation, None if view.coverage is None else view.coverage[0]
+    name = policy.objective if policy.objective in view.before else "balanced"
     if view.kind == "test" and decided is not None:
-        name = policy.objective if policy.objective in view.before else "balanced"
-        return headline(
-            name,
-            view.before,
-            view.after,
-            test=view.n_samples,
-            interval=resampled(decided, objective_of(decided.problem, name)),
-        )
-    if found is None:
-        name = policy.objective if policy.objective in view.before else "balanced"
-        return headline(name, view.before, view.after)
+        interval = resampled(decided, objective_of(decided.problem, name))
+        return headline(name, view.before, view.after, test=view.n_samples, interval=interval, decided=share)
+    if found is None or share is not None:
+        return headline(name, view.before, view.after, decided=share)
     held = (view.before, view.after) if view.kind == "out of fold" else None
     evidence = {"improvement": found.improvement, "interval": found.interval}
-    return headline(found.objective, found.before, found.after, held=held, **evidence)  # type: ignore[arg-type]
+    said = headline(found.objective, found.before, found.after, held=held, **evidence)  # type: ignore[arg-type]
+    return said if policy.thresholds is None else replace(said, evidence=f"{said.evidence}, with every sample decided")
 
 
 # -- the policy -------------------------------------------------------------------------------------------------------
@@ -242,38 +238,19 @@ def _ladder(policy: Policy) -> list[Rung]:
 
 def _line(policy: Policy, problem: Problem | None, class_counts: ArrayLike | None) -> dict[str, Any] | None:
     """The objective along the line of logit adjustment, as far as marks and habit reach."""
-    known = problem is not None and class_counts is not None and problem.objective_spec.name == policy.objective
-    counts = np.asarray(class_counts)
-    if problem is None or not known or counts.min() == 0 or counts.min() == counts.max():
+    if problem is None or class_counts is None or problem.objective_spec.name != policy.objective:
         return None
-    context = {name: getattr(problem.context, name) for name in ("weights", "groups")}
-    limits = problem.constraints
-    settings = {
-        "constraints": limits,
-        "sample_weight": problem.given,
-        "shares": problem.shares,
-        "bands": BANDS,
-        **context,
-    }
+    counts = np.asarray(class_counts, dtype=np.float64)
+    if counts.min() == 0 or counts.min() == counts.max():
+        return None
 
     def followed(within: tuple[float, float]) -> LineProfile:
-        return profile(
-            problem.scores,
-            problem.y,
-            counts,
-            problem.objective_spec,
-            chosen=policy.strategy,
-            within=within,
-            absent="ignore",
-            **settings,
-        )
+        return profile_of(problem, counts, chosen=policy.strategy, within=within, bands=BANDS)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # absent classes were announced when the problem was posed
-        found = followed(USUAL)
-        taus = [mark.tau for mark in found.marks.values()]
-        if min(taus) < USUAL[0] or max(taus) > USUAL[1]:
-            found = followed((min(USUAL[0], 1.1 * min(taus)), max(USUAL[1], 1.1 * max(taus))))
+    found = followed(USUAL)
+    taus = [mark.tau for mark in found.marks.values()]
+    if min(taus) < USUAL[0] or max(taus) > USUAL[1]:
+        found = followed((min(USUAL[0], 1.1 * min(taus)), max(USUAL[1], 1.1 * max(taus))))
     return found.to_dict()
 
 
@@ -359,4 +336,9 @@ def _remarks(policy: Policy, decided: Sequence[Decided], curve: Frontier | None)
         )
     if curve is not None and any(at.data.get("digest") != policy.data.get("digest") for at in curve.policies):
         remarks.append("By their digests, the frontier was made of other samples than the policy.")
+    if policy.thresholds is not None:
+        remarks.append(
+            "The policy leaves samples undecided: on test samples and on those that tuned, figures after it are of "
+            "what is decided. Out of fold, along the line and on a frontier every sample is decided."
+        )
     return remarks

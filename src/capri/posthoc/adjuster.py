@@ -636,6 +636,8 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             validation=self.validation_,
             data={**self.policy_.data, "promise": self.promise_.as_json() | every},
         )
+        kept = [as_constraint(c) for c in self.promise_.nearest]  # what reports hold figures against
+        self._seen = self._seen._replace(problem=self._seen.problem.derived(constraints=kept))
         if not self.promise_.held:
             warnings.warn(PromiseWarning(self.promise_.headline), stacklevel=4)
         return self

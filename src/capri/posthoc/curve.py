@@ -100,10 +100,12 @@ class Market:
         self.answers.append(Answer(found, np.array(self.problem.values(found.adjustment))))
 
     def best(self, bound: float) -> Answer:
-        """The first of the best answers, with its worth."""
+        """The best answer with its worth; of those that are as good, the cheapest."""
         best, worth = self.answers[0], self._worth(self.answers[0].values, bound)
         for answer in self.answers[1:]:
-            if (other := self._worth(answer.values, bound)).better_than(worth):
+            other = self._worth(answer.values, bound)
+            cheaper = answer.price < best.price - ROUNDING and not worth.better_than(other)
+            if cheaper or other.better_than(worth):
                 best, worth = answer, other
         return best._replace(found=replace(best.found, worth=worth))
 

@@ -84,7 +84,8 @@ def frontier(
         Called when the curve is there, and after each fold that is judged.
     **settings
         Of `LogitAdjuster`, over those of the adjuster: `method`, `constraints`, `scores`, `weights`, …. With
-        ``bootstrap=0`` there are no intervals, and nothing is judged out of fold.
+        ``bootstrap=0`` there are no intervals, and nothing is judged out of fold. `reject` and `guarantee`
+        play no part.
 
     Returns
     -------
@@ -248,7 +249,8 @@ class _Trade:
                 shown = seen[i][1] >= seen[j][1] - ROUNDING and seen[i][0] <= seen[j][0] + ROUNDING
                 if real and shown and length[j] + 1 > length[i]:
                     length[i], before[i] = length[j] + 1, j
-        chain, i = [], len(ordered) - 1 - int(length[::-1].argmax())
+        ends = [(n, -round(a.value, 9), -round(a.price, 9)) for n, (_, a) in zip(length, ordered, strict=True)]
+        chain, i = [], max(range(len(ordered)), key=lambda i: (ends[i], i))
         while i >= 0:
             chain.append(ordered[i])
             i = before[i]

@@ -152,6 +152,32 @@ def profile(
         raise InputError(f"class_counts {said}; the line of logit adjustment, τ log π, needs counts that differ.")
     if bands < 1 or not within[0] < within[1]:
         raise InputError(f"bands is {bands}, within {within}; give one band or more, and a range from low to high.")
+    return profile_of(task, counts, chosen=chosen, within=within, bands=bands)
+
+
+def profile_of(
+    task: Problem,
+    counts: Vector,
+    *,
+    chosen: Strategy | None = None,
+    within: Interval = EVERYWHERE,
+    bands: int = BANDS,
+) -> LineProfile:
+    """The same of a question that has been posed.
+
+    Parameters
+    ----------
+    task : Problem
+        Objective, constraints and samples.
+    counts : array of shape (K,)
+        Training samples of each class, all above 0 and not all the same.
+    chosen, within, bands
+        As in `profile`.
+
+    Returns
+    -------
+    LineProfile
+    """
     way = Direction(np.zeros(task.n_classes), np.log(frequency(counts)))
     line = trace(task, task.neutral, way)
     tuned, worth = best_on(task, line, task.neutral, way)

@@ -15,7 +15,7 @@ from capri.evaluation import STANDARD
 from capri.forms import ConfusionEvaluator
 from capri.objectives import Objective, as_objective
 from capri.page.content import Column, Confusions, Errors, Kind, Limit, Pair, View
-from capri.policy import Policy
+from capri.policy import UNDECIDED, Policy
 from capri.posthoc.adjustment import Adjustment, Vector
 from capri.posthoc.heldout import TUNED, UNADJUSTED, Judged
 from capri.posthoc.problem import ROUNDING, Problem, tally, tally_confusion
@@ -25,6 +25,7 @@ from capri.validation import Validation
 Z = 1.6449  # of a 90 % interval
 SURE = 0.05  # of the sign test
 DRAWS = 200  # behind the interval on test samples
+BLOCK = 10_000_000  # adjusted scores at a time
 PAIRS = 25  # of classes that are confused, before and after each
 WHOLE = 30  # classes whose confusions are shown whole
 PART = 20  # classes that are shown of more
@@ -32,13 +33,17 @@ PART = 20  # classes that are shown of more
 
 @dataclass(frozen=True, eq=False)
 class Decided:
-    """Samples of a problem with decisions before and after, (n,) each. rows: which of its samples these are."""
+    """Samples of a problem with decisions before and after, (n,) each; negative ones are left undecided.
+
+    rows: which of its samples these are. abstains: whether any could have been left undecided.
+    """
 
     kind: Kind
     problem: Problem
     rows: NDArray[np.int64]
     before: NDArray[np.int64]
     after: NDArray[np.int64]
+    abstains: bool = False
 
     @property
     def labels(self) -> NDArray[np.int64]:
@@ -69,7 +74,17 @@ def by_policy(kind: Kind, policy: Policy, problem: Problem) -> Decided:
     """
     tuned = Adjustment(policy.strategy.delta, policy.strategy.l)
     before, after = problem.predict(problem.neutral), problem.predict(tuned)
-    return Decided(kind, problem, np.arange(problem.n_samples), before, after)
+    if policy.thresholds is not None:
+        after = _with_undecided(policy, problem, after)
+    return Decided(kind, problem, np.arange(problem.n_samples), before, after, policy.thresholds is not None)
+
+
+def _with_undecided(policy: Policy, problem: Problem, decisions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The decisions, less those that a policy leaves open; block by block, since adjusted scores may be many."""
+    some = max(1, BLOCK // problem.n_classes)
+    blocks = (slice(start, start + some) for start in range(0, problem.n_samples, some))
+    columns = [policy.columns(policy.strategy.adjust(problem.scores[rows])) for rows in blocks]
+    return np.where(np.concatenate(columns) < 0, UNDECIDED, decisions)
 
 
 def by_judged(problem: Problem, judged: Judged) -> Decided:
@@ -110,17 +125,16 @@ def view_of(decided: Decided, objective: str) -> View:
     """
     problem, y, given = decided.problem, decided.labels, decided.given
     k, both = problem.n_classes, (decided.before, decided.after)
-    samples = tally(y, given, k)
-    effective = _ratio(samples**2, tally(y, given**2, k))
-    right = [d == y for d in both]
-    first, second = (_errors(errors_of(decided, d), effective) for d in both)
-    counted = given > 0
+    samples, kept = tally(y, given, k), decided.after >= 0
+    first, second = (_errors(errors_of(decided, d), _effective(y[d >= 0], given[d >= 0], k)) for d in both)
+    right, counted = [d == y for d in both], kept & (given > 0)
     fixed = np.bincount(y[counted & ~right[0] & right[1]], minlength=k)
     broken = np.bincount(y[counted & right[0] & ~right[1]], minlength=k)
+    share = _ratio(tally(y[kept], given[kept], k), samples) if decided.abstains else None
     before, after = (values_of(decided, d, _wanted(problem, objective)) for d in both)
     return View(
         kind=decided.kind,
-        n_samples=int(counted.sum()),
+        n_samples=int((given > 0).sum()),
         before=before,
         after=after,
         samples=samples.tolist(),
@@ -128,7 +142,8 @@ def view_of(decided: Decided, objective: str) -> View:
         second=second,
         fixed=fixed.tolist(),
         broken=broken.tolist(),
-        clear=clear(fixed, broken).tolist(),
+        clear=[] if decided.abstains else clear(fixed, broken).tolist(),
+        decided=None if share is None else _listed(share),
         confusions=confusions(y, *both, given, k),
         limits=[_limit(c, *(values_of(decided, d, [c.objective]) for d in both)) for c in problem.constraints],
     )
@@ -138,6 +153,11 @@ def _wanted(problem: Problem, objective: str) -> list[Objective]:
     """The standard objectives, the weighted error where there are weights, and what was tuned for."""
     names = dict.fromkeys([*STANDARD, *(["weighted"] if problem.context.weights is not None else []), objective])
     return [objective_of(problem, name) for name in names if name != objective or is_known(problem, name)]
+
+
+def _effective(y: NDArray[np.int64], given: Vector, n_classes: int) -> Vector:
+    """How many equal samples those of each class are worth (K,); NaN where there are none."""
+    return _ratio(tally(y, given, n_classes) ** 2, tally(y, given**2, n_classes))
 
 
 def _ratio(amounts: Vector, totals: Vector) -> Vector:
@@ -204,7 +224,7 @@ def clear(fixed: ArrayLike, broken: ArrayLike) -> NDArray[np.bool_]:
 def values_of(
     decided: Decided, decisions: NDArray[np.int64], objectives: Sequence[Objective | str], given: Vector | None = None
 ) -> dict[str, float]:
-    """Objectives of some decisions, in the shares of the world.
+    """Objectives of some decisions, in the shares of the world; where samples are left undecided, of the others.
 
     Parameters
     ----------
@@ -222,8 +242,9 @@ def values_of(
     dict
         Their values by name.
     """
-    problem, y = decided.problem, decided.labels
-    k, counts = problem.n_classes, decided.given if given is None else given
+    problem, kept = decided.problem, decisions >= 0
+    y, decisions, k = decided.labels[kept], decisions[kept], problem.n_classes
+    counts = (decided.given if given is None else given)[kept]
     weight = in_shares(counts, tally(y, counts, k), problem.shares, y)
     totals = tally(y, weight, k)
     context = problem.context.with_totals(totals)
@@ -238,16 +259,17 @@ def values_of(
 
 
 def errors_of(decided: Decided, decisions: NDArray[np.int64]) -> Vector:
-    """Class errors (K,) of some decisions; NaN of a class without samples."""
-    y, given, k = decided.labels, decided.given, decided.problem.n_classes
+    """Class errors (K,) of some decisions, among what is decided; NaN of a class without samples."""
+    kept, k = decisions >= 0, decided.problem.n_classes
+    y, given, decisions = decided.labels[kept], decided.given[kept], decisions[kept]
     return _ratio(tally(y, given * (decisions != y), k), tally(y, given, k))
 
 
 def _limit(constraint: Constraint, before: Mapping[str, float], after: Mapping[str, float]) -> Limit:
     name = constraint.objective.name
     limit, value = constraint.limit(before[name]), after[name]
-    shown = (1 - value, 1 - limit) if constraint.floor else (value, limit)
-    return Limit(str(constraint), *shown, value <= limit + ROUNDING)
+    value_shown, limit_shown = (1 - value, 1 - limit) if constraint.floor else (value, limit)
+    return Limit(str(constraint), float(value_shown), float(limit_shown), bool(value <= limit + ROUNDING))
 
 
 def confusions(
@@ -258,7 +280,7 @@ def confusions(
     Parameters
     ----------
     y, before, after : array of int, shape (n,)
-        Classes and decisions.
+        Classes and decisions; negative ones are left out.
     weight : array of shape (n,)
         How much each sample counts.
     n_classes : int
@@ -268,10 +290,10 @@ def confusions(
     -------
     Confusions
     """
-    keys = np.concatenate([y * n_classes + before, y * n_classes + after])
-    kinds, which = np.unique(keys, return_inverse=True)
-    n = len(y)
-    was, now = (tally(part, weight, len(kinds)) for part in (which[:n], which[n:]))
+    both = [(y[d >= 0], d[d >= 0], weight[d >= 0]) for d in (before, after)]
+    kinds, which = np.unique(np.concatenate([y * n_classes + d for y, d, _ in both]), return_inverse=True)
+    parts = np.split(which, [len(both[0][0])])
+    was, now = (tally(part, mass, len(kinds)) for part, (_, _, mass) in zip(parts, both, strict=True))
     wrong = np.flatnonzero(kinds // n_classes != kinds % n_classes)
     most = [np.argsort(-amount[wrong], kind="stable")[:PAIRS] for amount in (was, now, np.abs(now - was))]
     top = wrong[np.unique(np.concatenate(most))] if len(wrong) else wrong
@@ -284,7 +306,7 @@ def confusions(
     place = np.full(n_classes, len(shown), np.int64)
     place[shown] = np.arange(len(shown))
     size = len(shown) + (not complete)
-    tables = [tally_confusion(place[y], place[d], weight, size).tolist() for d in (before, after)]
+    tables = [tally_confusion(place[y], place[d], mass, size).tolist() for y, d, mass in both]
     return Confusions(pairs, shown.tolist(), tables[0], tables[1], complete)
 
 

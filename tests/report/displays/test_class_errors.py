@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import recall_score
 
 from capri import CAPClassifierCV, InputError
+from capri.posthoc.views import wilson
 from capri.report import ClassErrorDisplay
 
 
@@ -72,3 +75,20 @@ def test_labels_that_do_not_fit_the_samples_are_refused(ten):
         ClassErrorDisplay.from_estimator(ten.adjuster, ten.held_scores, ten.held_labels[:3])
     with pytest.raises(InputError, match="give both in one kind"):
         ClassErrorDisplay.from_predictions(["a", "b"], ["a", "b"], [0, 1])
+
+
+def test_what_is_left_undecided_is_out_of_the_errors_and_of_their_intervals(ten):
+    rule = replace(ten.adjuster.policy_, thresholds=(0.5,) * 10)
+    decided = rule.predict(ten.held_scores)
+    display = ClassErrorDisplay.from_estimator(rule, ten.held_scores, ten.held_labels)
+    there = np.array([d is not None for d in decided])
+    for k, name in enumerate(ten.names):
+        mine = there & (ten.held_labels == name)
+        assert display.decided[k] == mine.sum() <= display.samples[k]
+        assert display.after[k] == pytest.approx((decided[mine] != name).mean())
+    assert display.intervals[1][1] == pytest.approx(wilson(display.after, display.decided)[1])
+    assert "of what is decided" in display.ax_.get_legend().get_texts()[1].get_text()
+    listed = ClassErrorDisplay.from_predictions(
+        ten.held_labels.tolist(), ten.names[ten.held_scores.argmax(1)], list(decided)
+    )
+    assert listed.after == pytest.approx(display.after)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.metrics import confusion_matrix
@@ -15,6 +17,17 @@ def test_matrices_are_those_of_scikit_learn(ten):
     assert not display.grouped
     other = ConfusionDifferenceDisplay.from_predictions(ten.held_labels, *decided, classes=ten.names)
     assert (other.change == display.change).all()
+
+
+def test_rows_are_shares_of_what_is_decided(ten):
+    rule = replace(ten.adjuster.policy_, thresholds=(0.5,) * 10)
+    decided = rule.predict(ten.held_scores)
+    there = np.array([d is not None for d in decided])
+    display = ConfusionDifferenceDisplay.from_estimator(rule, ten.held_scores, ten.held_labels)
+    known = {"labels": ten.names, "normalize": "true"}
+    before = confusion_matrix(ten.held_labels, ten.names[ten.held_scores.argmax(1)], **known)
+    after = confusion_matrix(ten.held_labels[there], decided[there].astype(str), **known)
+    assert display.change == pytest.approx(after - before)
 
 
 def test_of_many_classes_the_others_are_one(of_size):

@@ -1,4 +1,5 @@
 import warnings
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -52,6 +53,18 @@ def test_points_stand_at_the_attribute(ten, attribute):
     points = next(line for line in display.ax_.get_lines() if line.get_label() == "offset")
     assert points.get_xdata().tolist() == ten.adjuster.policy_.attributes[attribute]
     assert points.get_ydata().tolist() == ten.adjuster.strategy_.l.tolist()
+
+
+def test_frequencies_are_read_in_percent_and_do_not_run_into_each_other(ten):
+    axes = OffsetsDisplay.from_estimator(ten.adjuster).ax_
+    axes.figure.canvas.draw()
+    low, high = axes.get_xlim()
+    shown = [tick for tick in axes.get_xticklabels(which="both") if low <= tick.get_position()[0] <= high]
+    shown = sorted((tick for tick in shown if tick.get_text()), key=lambda tick: tick.get_position()[0])
+    assert [float(tick.get_text()) for tick in shown] == pytest.approx([100 * t.get_position()[0] for t in shown])
+    boxes = [tick.get_window_extent() for tick in shown]
+    assert all(a.x1 < b.x0 for a, b in pairwise(boxes))
+    assert len(boxes) >= 2
 
 
 def test_unknown_attributes_are_refused(ten):

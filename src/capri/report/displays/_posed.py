@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from capri._checks import InputError, Ints, short
 from capri.classes import Classes, as_labels
-from capri.policy import Policy
+from capri.evaluation import classes_among
+from capri.policy import UNDECIDED, Policy
 from capri.posthoc import CAPClassifierCV, LogitAdjuster
 
 
@@ -48,6 +50,28 @@ def scores_of(estimator: Any, X: Any) -> NDArray[Any]:
     if isinstance(estimator, LogitAdjuster):
         return np.asarray(estimator._arranged(X))
     return np.asarray(Classes.of(policy.classes).arrange(X))
+
+
+def encoded(
+    y: ArrayLike, *predictions: ArrayLike, classes: Iterable[Any] | None = None
+) -> tuple[Classes, Ints, list[Ints]]:
+    """The classes, and labels and predictions by position; `UNDECIDED` for a prediction of None."""
+    parted = [_decided(p) for p in predictions]
+    known = classes_among(y, *(labels for labels, kept in parted if kept.any()), classes=classes)
+    found = []
+    for labels, kept in parted:
+        positions = np.full(len(kept), UNDECIDED, np.int64)
+        if kept.any():
+            positions[kept] = known.encode(labels, "predictions")
+        found.append(positions)
+    return known, known.encode(y), found
+
+
+def _decided(predictions: ArrayLike) -> tuple[Any, NDArray[np.bool_]]:
+    """Predictions that are there, and where these are."""
+    given = np.asarray(predictions, dtype=object) if isinstance(predictions, list | tuple) else np.asarray(predictions)
+    kept = np.array([p is not None for p in given.tolist()] if given.dtype.kind == "O" else np.ones(len(given)), bool)
+    return (predictions if kept.all() else given[kept].tolist()), kept
 
 
 def posed(estimator: Any, X: Any, y: ArrayLike) -> Posed:

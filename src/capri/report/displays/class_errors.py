@@ -9,12 +9,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import check_counts
+from capri._checks import check_counts, check_sample_weight
 from capri.errors import class_errors, class_totals
-from capri.evaluation import classes_among
 from capri.posthoc.views import wilson
 from capri.report.displays._drawing import ABOVE, FEW, Display, class_axis, legend_above, percent_axis
-from capri.report.displays._posed import posed
+from capri.report.displays._posed import encoded, posed
 from capri.report.style import AFTER, BEFORE, GREY
 
 Vector = NDArray[np.float64]
@@ -46,6 +45,8 @@ class ClassErrorDisplay(Display):
         Training samples of each class.
     labels : (str, str)
         What to call before and after.
+    decided : ndarray of shape (K,), optional
+        How many samples the error after is of, where some are left undecided.
 
     Attributes
     ----------
@@ -65,6 +66,7 @@ class ClassErrorDisplay(Display):
     samples: Vector | None = None
     class_counts: Vector | None = None
     labels: tuple[str, str] = ("before", "after")
+    decided: Vector | None = None
 
     pad = ABOVE
 
@@ -135,7 +137,7 @@ class ClassErrorDisplay(Display):
         Parameters
         ----------
         y, before, after : array-like of shape (n_samples,)
-            Labels, and what was decided before and after.
+            Labels, and what was decided before and after; None leaves a sample undecided, and out of the errors.
         classes : sequence of labels, optional
             All of them; by default those that occur.
         sample_weight : array-like of shape (n_samples,), optional
@@ -153,13 +155,16 @@ class ClassErrorDisplay(Display):
         -------
         ClassErrorDisplay
         """
-        known = classes_among(y, before, after, classes=classes)
-        truth, k = known.encode(y), len(known)
-        first, second = (class_errors(truth, known.encode(p, "predictions"), k, sample_weight) for p in (before, after))
+        known, truth, both = encoded(y, before, after, classes=classes)
+        k, weight = len(known), check_sample_weight(sample_weight, len(truth))
+        kept = [decided >= 0 for decided in both]
+        some = [None if weight is None else weight[mask] for mask in kept]
+        first, second = (class_errors(truth[m], d[m], k, w) for m, d, w in zip(kept, both, some, strict=True))
         counts = known.align(class_counts, "class_counts")
         counts = None if counts is None else check_counts(counts, k)
-        samples = _worth_of(truth, k, sample_weight)
-        return cls(first, second, known.names, samples, counts, labels).plot(ax, **how)
+        worth = [_worth_of(truth[m], k, w) for m, w in zip(kept, some, strict=True)]
+        decided = None if kept[1].all() else worth[1]
+        return cls(first, second, known.names, worth[0], counts, labels, decided).plot(ax, **how)
 
     @property
     def order(self) -> NDArray[np.int64]:
@@ -172,7 +177,8 @@ class ClassErrorDisplay(Display):
         """90 % intervals (low, high) before and after, by Wilson; None where nobody says how many samples there are."""
         if self.samples is None:
             return None
-        return wilson(self.before, self.samples), wilson(self.after, self.samples)
+        after = self.samples if self.decided is None else self.decided
+        return wilson(self.before, self.samples), wilson(self.after, after)
 
     def _draw(self, axes: Any) -> None:
         order, many = self.order, len(self.before) > FEW
@@ -186,6 +192,8 @@ class ClassErrorDisplay(Display):
                 low, high = (bound[order] for bound in self.intervals[which])
                 axes.vlines(x + shift, low, high, color=colour, linewidth=1.2, alpha=0.6)
             said = f"{label}, mean {100 * mean:.1f} %"
+            if which and self.decided is not None:
+                said += " of what is decided"
             axes.plot(x + shift, errors[order], marker, color=colour, markersize=3.5 if many else 6, label=said)
             axes.axhline(mean, color=colour, linestyle="--", linewidth=1)
         counts = None if self.class_counts is None else self.class_counts[order]

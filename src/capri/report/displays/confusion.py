@@ -10,15 +10,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from capri._checks import check_sample_weight
-from capri.evaluation import classes_among
 from capri.posthoc.views import confusions
 from capri.report.displays._drawing import Display, escaped
-from capri.report.displays._posed import posed
+from capri.report.displays._posed import encoded, posed
 from capri.report.style import AFTER, BEFORE
 
 Matrix = NDArray[np.float64]
 WRITTEN = 12  # rows up to which the figure of each cell is written into it
 OTHER = "all others"
+
+
+def _shares(matrix: Matrix) -> Matrix:
+    """Of its rows."""
+    totals = matrix.sum(axis=1, keepdims=True)
+    return np.divide(matrix, totals, out=np.full(matrix.shape, np.nan), where=totals > 0)
 
 
 @dataclass(eq=False)
@@ -110,7 +115,7 @@ class ConfusionDifferenceDisplay(Display):
         Parameters
         ----------
         y, before, after : array-like of shape (n_samples,)
-            Labels, and what was decided before and after.
+            Labels, and what was decided before and after; None leaves a sample undecided, and out of the matrix.
         classes : sequence of labels, optional
             All of them; by default those that occur.
         sample_weight : array-like of shape (n_samples,), optional
@@ -124,8 +129,7 @@ class ConfusionDifferenceDisplay(Display):
         -------
         ConfusionDifferenceDisplay
         """
-        known = classes_among(y, before, after, classes=classes)
-        truth, first, second = known.encode(y), known.encode(before, "before"), known.encode(after, "after")
+        known, truth, (first, second) = encoded(y, before, after, classes=classes)
         weight = check_sample_weight(sample_weight, len(truth))
         weight = np.ones(len(truth)) if weight is None else weight
         found = confusions(truth, first, second, weight, len(known))
@@ -134,9 +138,8 @@ class ConfusionDifferenceDisplay(Display):
 
     @property
     def change(self) -> Matrix:
-        """Share of a row's samples decided so after, less that before, (n_rows, n_rows); NaN without samples."""
-        totals = self.before.sum(axis=1, keepdims=True)
-        return np.divide(self.after - self.before, totals, out=np.full(self.before.shape, np.nan), where=totals > 0)
+        """Share of a row that is decided so after, less that before, (n_rows, n_rows); NaN without samples."""
+        return _shares(self.after) - _shares(self.before)
 
     def _draw(self, axes: Any) -> None:
         from matplotlib.colors import LinearSegmentedColormap

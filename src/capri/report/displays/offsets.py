@@ -56,6 +56,16 @@ def offset_parts(policy: Policy) -> Parts:
     return Parts(l, np.zeros(len(l))) if own is None else Parts(l - own, own)
 
 
+def _log_axis(axes: Any, span: float) -> None:
+    """Shares on a logarithmic scale, in percent, with few enough ticks to be read."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if span < 500 else (1,)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
 @dataclass(eq=False)
 class OffsetsDisplay(Display):
     """The offset of each class against an attribute, with what the map of attributes says and what is the class's own.
@@ -156,12 +166,14 @@ class OffsetsDisplay(Display):
             axes.plot(x, self.mapped, "s", color=BEFORE, markersize=4, label="by the map of attributes")
         axes.plot(x, self.offsets, "o", color=AFTER, markersize=5, label="offset")
         axes.axhline(0, color=GREY, linewidth=1)
-        if name == "freq" and x.min() > 0 and x.max() / x.min() > 10:
-            axes.set_xscale("log")
+        logarithmic = name == "freq" and x.min() > 0 and x.max() / x.min() > 10
+        if logarithmic:
+            _log_axis(axes, x.max() / x.min())
         for k in self._named():
             axes.annotate(escaped(self.class_names[k]), (x[k], self.offsets[k]), (5, 3), textcoords="offset points",
                           fontsize=8)  # fmt: skip
-        axes.set_xlabel("class" if name is None else ATTRIBUTES.get(name, escaped(name)))
+        label = "class" if name is None else ATTRIBUTES.get(name, escaped(name))
+        axes.set_xlabel(f"{label} (%)" if logarithmic else label)
         axes.set_ylabel("offset, in units of the logits\n(lower: decided for more often)")
         if self.mapped is not None:
             legend_above(axes, 3)
