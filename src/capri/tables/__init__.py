@@ -17,7 +17,7 @@ from capri.tables._archives import ONLY, NpyFile, NpzFile, SafetensorsFile
 from capri.tables._csv import CsvFile
 from capri.tables._files import NPY, PARQUET, PICKLE, ZIP, File, missing_library, pickled
 from capri.tables._kinds import Archive, Part, Rows, Table
-from capri.tables._parquet import ParquetFolder, ParquetTable, other_width
+from capri.tables._parquet import ParquetFolder, ParquetTable, other_width, parquet_files
 
 __all__ = [
     "ARCHIVES",
@@ -36,6 +36,7 @@ __all__ = [
     "missing_library",
     "opened",
     "other_width",
+    "parquet_files",
     "pickled",
 ]
 
