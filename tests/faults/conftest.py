@@ -65,7 +65,16 @@ def tally() -> type[Tally]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What forks comes first: threads that compiled code has started do not survive a fork."""
-    order = ("test_kills", "test_soak", "test_disk", "test_bits", "test_files", "test_policies", "test_api")
+    order = (
+        "test_kills",
+        "test_soak",
+        "test_disk",
+        "test_bits",
+        "test_files",
+        "test_policies",
+        "test_api",
+        "test_dask",
+    )
     mine = [item for item in items if item.path.parent == Path(__file__).parent]
     mine.sort(key=lambda item: (order.index(item.path.stem), "forked" not in getattr(item, "fixturenames", ())))
     items[:] = [item for item in items if item not in mine] + mine

@@ -299,6 +299,8 @@ class TestBounds:
             ({"points": [0.01]}, "no adjustment found meets plain <= 0.01"),
             ({"constraints": ["sdev <= 0", "err[0] <= 0"]}, "no adjustment found meets sdev <= 0, err"),
             ({"points": 1}, "points is 1"),
+            ({"points": 10**9}, "points is 1000000000; a frontier has at most 1,000"),
+            ({"points": 10**30}, "a frontier has at most 1,000"),
             ({"points": True}, "points is True"),
             ({"points": []}, "points is"),
             ({"points": [0.1, np.nan]}, "points is"),

@@ -55,7 +55,7 @@ def frontier(
         ),
     ] = "plain",
     points: Annotated[
-        int, typer.Option(min=2, metavar="N", rich_help_panel=options.TUNING, help="How many points at most.")
+        int, typer.Option(min=2, max=1000, metavar="N", rich_help_panel=options.TUNING, help="How many points at most.")
     ] = 11,
     output: Annotated[
         Path | None,
