@@ -222,6 +222,15 @@ class TestRefusals:
         with pytest.raises(InputError, match="sample_weight cannot be given beside a source"):
             evaluate(as_source(*data), None, sample_weight=np.ones(N))
 
+    def test_what_gives_no_rows(self, data):
+        class Closed:
+            shape, dtype = data[0].shape, data[0].dtype
+
+            def __getitem__(self, rows):
+                raise ValueError("Not a dataset")
+
+        assert "scores does not give slices of rows (Not a dataset)" in self.refusal(as_source(Closed(), data[1]))
+
     @pytest.mark.parametrize("kind", ["datetime64[s]", "datetime64[D]", "timedelta64[s]"])
     def test_times_are_no_scores(self, write, columns, kind):
         path = write("x.parquet", columns | {"score_3": np.arange(N).astype(kind)})
