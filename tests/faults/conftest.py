@@ -236,9 +236,6 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     frame = pandas.DataFrame(scores, columns=names).assign(label=names[y])
     frame.to_csv(folder / "scores.csv", index=False)
     frame.to_parquet(folder / "scores.parquet")
-    (folder / "parts").mkdir()
-    for k in range(3):
-        frame[k::3].to_parquet(folder / "parts" / f"part{k}.parquet", row_group_size=5)
     safetensors.numpy.save_file({"logits": scores, "y": y, "train_counts": counts}, folder / "scores.safetensors")
     layer = {"weight": rng.normal(size=(3, 4)).astype(np.float32), "bias": np.zeros(3, np.float32)}
     np.savez(folder / "layer.npz", **layer)
