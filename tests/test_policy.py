@@ -411,6 +411,13 @@ class TestUntrustworthyFiles:
             ({"attributes": {"freq": [[1], [2]]}}, "it must be a mapping to lists of numbers"),
             ({"weights": {"l": [1, "2"]}}, "it must be a mapping to lists of numbers"),
             ({"floor": ...}, "it lacks floor; save it again"),
+            ({"data": {"target_shares": ["a", "b", "c"]}}, r"data\['target_shares'\] is \['a', 'b', 'c'\]; it must be"),
+            ({"data": {"target_shares": [0, 0, 0]}}, "it must be a list of numbers, at least 0, not all 0"),
+            ({"data": {"target_shares": [1, 2]}}, "has 2 entries for 3 classes"),
+            ({"data": {"target_shares": 3}}, "it must be a list of numbers"),
+            ({"data": {"digest": ["a"]}}, r"data\['digest'\] is \['a'\]; it must be text"),
+            ({"data": {"temperature": "hot"}}, r"data\['temperature'\] is 'hot'; it must be a number"),
+            ({"data": {"path": {"tuned": "far"}}}, r"data\['path'\] is .* it must be a mapping to numbers"),
         ],
     )
     def test_whose_digest_fits_but_whose_content_does_not(self, tmp_path, changes, says):

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from capri._checks import InputError, InputWarning, Ints, check_names, check_scores, short
-from capri._fields import COLUMNS, MAPPING, TEXT, Rule, are_errors, check_fields, is_number
+from capri._fields import COLUMNS, MAPPING, NUMBER, TEXT, Rule, are_errors, check_fields, is_number
 from capri._files import read_text, write_atomically
 from capri._provenance import versions
 from capri.blocks.source import Block, Source
@@ -79,6 +79,18 @@ _POLICY_RULES: Mapping[str, Rule] = {
     "thresholds": ("a threshold of at least 0 per class, or None", lambda v: v is None or _are_thresholds(v)),
     "seed": ("a whole number or None", lambda v: v is None or (isinstance(v, Integral) and not isinstance(v, bool))),
 }
+
+#: What others look up in `data`, where it is there.
+_DATA_RULES: Mapping[str, Rule] = {
+    "digest": TEXT,
+    "target_shares": ("a list of numbers, at least 0, not all 0", lambda v: _are_amounts(v) and sum(v) > 0),
+    "temperature": NUMBER,
+    "path": ("a mapping to numbers", lambda v: isinstance(v, Mapping) and are_errors(list(v.values()))),
+}
+
+
+def _are_amounts(values: Any) -> bool:
+    return isinstance(values, list | tuple) and all(is_number(v) and 0 <= v < math.inf for v in values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,6 +168,7 @@ class Policy:
         object.__setattr__(self, "classes", tuple(_label(c, k) for k, c in enumerate(given)))
         check_names(self.class_names, self.strategy.n_classes, "classes")
         check_fields(self, _POLICY_RULES)
+        self._check_data()
         if self.thresholds is not None and len(self.thresholds) != self.strategy.n_classes:
             raise InputError(
                 f"thresholds has {len(self.thresholds)} entries for {self.strategy.n_classes} classes; give one each."
@@ -164,6 +177,16 @@ class Policy:
             self.validation.check_classes(self.strategy.n_classes)
             if tuple(self.validation.class_names) != self.class_names:
                 object.__setattr__(self, "validation", replace(self.validation, class_names=self.class_names))
+
+    def _check_data(self) -> None:
+        for name, (expected, holds) in _DATA_RULES.items():
+            if (value := self.data.get(name)) is not None and not holds(value):
+                raise InputError(f"data[{name!r}] is {short(value)}; it must be {expected}.")
+        shares = self.data.get("target_shares")
+        if shares is not None and len(shares) != self.strategy.n_classes:
+            raise InputError(
+                f"data['target_shares'] has {len(shares)} entries for {self.strategy.n_classes} classes; give one each."
+            )
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -359,7 +382,8 @@ class Policy:
                 "the policy has multipliers, so other shares have no closed form; tune again, with target_shares=."
             )
         if temperature is None:
-            temperature = float(self.data.get("temperature", 1.0))
+            known_as = self.data.get("temperature")
+            temperature = 1.0 if known_as is None else float(known_as)
         if not 0 < temperature < math.inf:
             raise InputError(f"temperature is {short(temperature)}; it must be a positive number.")
         l = self.strategy.l - delta[0] * temperature * shift

@@ -1,6 +1,7 @@
 """Every kind of source yields the same rows, checked, pass after pass."""
 
 import os
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -220,6 +221,30 @@ class TestRefusals:
     def test_weights_are_refused(self, data):
         with pytest.raises(InputError, match="sample_weight cannot be given beside a source"):
             evaluate(as_source(*data), None, sample_weight=np.ones(N))
+
+    def test_what_gives_no_rows(self, data):
+        class Closed:
+            shape, dtype = data[0].shape, data[0].dtype
+
+            def __getitem__(self, rows):
+                raise ValueError("Not a dataset")
+
+        assert "scores does not give slices of rows (Not a dataset)" in self.refusal(as_source(Closed(), data[1]))
+
+    @pytest.mark.parametrize("kind", ["datetime64[s]", "datetime64[D]", "timedelta64[s]"])
+    def test_times_are_no_scores(self, write, columns, kind):
+        path = write("x.parquet", columns | {"score_3": np.arange(N).astype(kind)})
+        assert "row group 0, row 0, column 'score_3': datetime" in self.refusal(as_source(path))
+
+    def test_labels_of_other_types_are_refused_or_counted(self, write, columns):
+        path = write("x.parquet", columns | {"label": np.arange(N).astype("datetime64[s]")})
+        with pytest.raises(InputError, match=r"x\.parquet, row group 0, row 7: the label is datetime"):
+            survey(as_source(path))
+        path = write("x.parquet", columns | {"label": [Decimal(int(k)) for k in columns["label"]]})
+        assert (
+            survey(as_source(path)).distinct.tolist()
+            == survey(as_source(write("y.parquet", columns))).distinct.tolist()
+        )
 
 
 def iter_twice(passes):

@@ -43,6 +43,49 @@ def content(path):
     return json.loads(path.read_text())["policy"]
 
 
+class TestFolders:
+    """All rows of a folder are read, or none; and none of its files is written over."""
+
+    @pytest.mark.parametrize("output", ["scores/a.parquet", "scores/new.parquet", "scores/more/new.parquet",
+                                        "target.parquet"])  # fmt: skip
+    def test_no_file_of_a_folder_is_written(self, capri, folder, policy, tmp_path, output):
+        (tmp_path / "target.parquet").write_bytes((folder / "a.parquet").read_bytes())
+        (folder / "link.parquet").symlink_to(tmp_path / "target.parquet")
+        before = {path: path.read_bytes() for path in tmp_path.rglob("*.parquet")}
+        done = capri("apply", folder, policy, "-o", tmp_path / output)
+        assert (done.code, "which is read as a whole; choose another" in done.err) == (2, True)
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*.parquet")} == before
+
+    def test_other_files_may_lie_beside_them(self, capri, folder, policy):
+        assert capri("apply", folder, policy, "-o", folder / "p.csv").code == 0
+
+    @pytest.mark.parametrize(
+        ("make", "message"),
+        [
+            (lambda path: path.symlink_to("nowhere"), "d.parquet: no such file"),
+            (os.mkfifo, "d.parquet: is not a regular file"),
+            (lambda path: path.symlink_to("/dev/zero"), "d.parquet: is not a regular file"),
+        ],
+    )
+    def test_no_file_is_left_out(self, capri, folder, policy, make, message):
+        make(folder / "d.parquet")
+        for command in (["evaluate", folder], ["tune", folder], ["apply", folder, policy]):
+            done = capri(*command)
+            assert (done.code, message in done.err) == (2, True), done
+
+    def test_linked_folders_are_read_and_circles_end(self, capri, folder, tmp_path):
+        (tmp_path / "all").mkdir()
+        (tmp_path / "all" / "linked").symlink_to(folder)
+        (folder / "circle").symlink_to(tmp_path / "all")
+        done = capri("evaluate", "all", "--json")
+        assert json.loads(done.out)["n_samples"] == 90
+
+    @pytest.mark.skipif(os.name != "posix" or os.getuid() == 0, reason="root may read any folder")
+    def test_a_folder_that_cannot_be_read_is_no_empty_one(self, capri, folder):
+        (folder / "more").chmod(0)
+        assert "cannot be read (Permission denied)" in capri("evaluate", folder).err
+
+
 class TestTune:
     @pytest.mark.parametrize("name", ["val.npz", "val.csv", "proba.npz", "scores.npy"])
     def test_with_a_budget_that_is_large_enough_writes_the_same_policy(self, capri, files, tmp_path, name):

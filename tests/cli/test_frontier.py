@@ -29,6 +29,30 @@ def test_the_curve_is_that_of_the_library(capri, files, data, content):
     assert (content["of"], content["against"], content["held_out"]) == ("worst", "plain", "out of fold")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [["-o", "points/point00.json"], ["-o", "points/point17.json"], ["--class-counts", "points/point01.json"]],
+)
+def test_policies_are_not_written_over_other_files_of_the_command(capri, files, tmp_path, arguments):
+    (tmp_path / "points").mkdir()
+    (tmp_path / "points" / "point01.json").write_text("[900, 90, 10]")
+    done = capri("frontier", files / "val.npz", *ASKED, "--policies", "points", *arguments)
+    assert (done.code, "choose another" in done.err) == (2, True), done
+    assert [(p.name, p.read_text()) for p in (tmp_path / "points").iterdir()] == [("point01.json", "[900, 90, 10]")]
+
+
+def test_policies_of_another_curve_are_told_from_these(capri, files, tmp_path):
+    (tmp_path / "points").mkdir()
+    (tmp_path / "points" / "point02.json").write_text("of a longer curve")
+    done = capri(
+        "frontier", files / "val.npz", "--of", "worst", "--points", 2, "--method", "la", "--policies", "points"
+    )
+    assert (done.code, "warning: points/point02.json and what may follow it are of another curve" in done.err) == (
+        0,
+        True,
+    )
+
+
 def test_files_hold_the_curve_and_its_policies(capri, files, data):
     done = capri("frontier", files / "val.npz", *ASKED, "-o", "frontier.json", "--policies", "points")
     assert done.code == 0, done.err

@@ -1,5 +1,6 @@
 """Nothing is damaged on the way out: inputs stay, permissions stay, terminals are not told what to do."""
 
+import errno
 import io
 import json
 import os
@@ -144,7 +145,7 @@ class TestTerminals:
 class TestStandardOutput:
     @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")  # noqa: PTH110
     @pytest.mark.parametrize("arguments", [["evaluate", "val.npz"], ["evaluate", "val.npz", "--json"],
-                                           ["apply", "val.npz", "policy.json"]], ids=" ".join)  # fmt: skip
+                                           ["apply", "val.npz", "policy.json"], ["--help"]], ids=" ".join)  # fmt: skip
     def test_that_is_full_is_no_success(self, here, arguments):
         with open("/dev/full", "w") as full:  # noqa: PTH123
             done = subprocess.run([sys.executable, "-m", "capri", *arguments], cwd=here, stdout=full,
@@ -152,14 +153,34 @@ class TestStandardOutput:
         assert done.returncode == 2
         assert done.stderr == "capri: [Errno 28] No space left on device\n"
 
-    def test_that_nobody_reads(self, here):
+    @pytest.mark.parametrize("arguments", [["apply", "val.npz", "policy.json"], ["evaluate", "val.npz"], ["--help"]],
+                             ids=" ".join)  # fmt: skip
+    def test_that_nobody_reads(self, here, arguments):
         read, write = os.pipe()
         os.close(read)
-        done = subprocess.run([sys.executable, "-m", "capri", "apply", "val.npz", "policy.json"], cwd=here,
+        done = subprocess.run([sys.executable, "-m", "capri", *arguments], cwd=here,
                               stdout=write, stderr=subprocess.PIPE, text=True)  # fmt: skip
         os.close(write)
         assert done.returncode == 2
         assert done.stderr == "capri: [Errno 32] Broken pipe\n"
+
+    @pytest.mark.parametrize("arguments", [["apply", "val.npz", "policy.json"], ["evaluate", "val.npz"], ["--version"]])
+    def test_that_is_closed_is_no_success(self, capri, here, monkeypatch, arguments):
+        monkeypatch.setattr(sys, "stdout", None)
+        assert refused(capri(*arguments), "standard output is closed")
+
+    def test_warnings_are_not_among_results_where_stderr_is_closed(self, capri, here, monkeypatch):
+        assert "sum to 1, as probabilities do" in capri("apply", "proba.npz", "policy.json").err
+        monkeypatch.setattr(sys, "stderr", None)
+        assert set(capri("apply", "proba.npz", "policy.json").out.split()) <= {"prediction", "cat", "dog", "lynx"}
+
+    def test_an_error_that_cannot_be_said_ends_as_one(self, capri, monkeypatch):
+        class Full(io.StringIO):
+            def write(self, text):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(sys, "stderr", Full())
+        assert capri("evaluate", "absent.npz").code == 2
 
     def test_predictions_are_utf8_whatever_the_terminal_is(self, here):
         Policy(Strategy.of(3), "balanced", ("ä", "b", "c")).save(here / "p.json")

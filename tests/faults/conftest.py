@@ -65,7 +65,16 @@ def tally() -> type[Tally]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What forks comes first: threads that compiled code has started do not survive a fork."""
-    order = ("test_kills", "test_soak", "test_disk", "test_bits", "test_files", "test_policies", "test_api")
+    order = (
+        "test_kills",
+        "test_soak",
+        "test_disk",
+        "test_bits",
+        "test_files",
+        "test_policies",
+        "test_api",
+        "test_dask",
+    )
     mine = [item for item in items if item.path.parent == Path(__file__).parent]
     mine.sort(key=lambda item: (order.index(item.path.stem), "forked" not in getattr(item, "fixturenames", ())))
     items[:] = [item for item in items if item not in mine] + mine
@@ -200,9 +209,15 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(SEED)
 
 
+#: A linear layer of three classes, as ONNX text.
+MODEL = """<ir_version: 8, opset_import: ["": 17]> net (float[n, 2] x) => (float[n, 3] logits)
+<float[2, 3] W = {1, 0, -1, 0, 1, 1}, float[3] b = {0, 0, 1}> { logits = Gemm (x, W, b) }"""
+
+
 @pytest.fixture(scope="session")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files that work, in every format: scores, labels, classes, a layer and a policy."""
+    """Files that work, in every format: scores, labels, classes, a layer, a model, a curve, and policies."""
+    import onnx
     import pandas
     import safetensors.numpy
 
@@ -211,6 +226,9 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     y = np.repeat([0, 1, 2], 12)
     scores = rng.normal(size=(36, 3)) + 2 * np.eye(3)[y] + np.log(counts / counts.sum())
     names = np.array(["cat", "dog", "lynx"])
+    others = scores + rng.normal(size=(36, 3))
+    np.savez(folder / "others.npz", logits=others, y=y, class_names=names)
+    pandas.DataFrame(others, columns=names).assign(label=names[y]).to_csv(folder / "others.csv", index=False)
     np.savez(folder / "scores.npz", logits=scores, y=y, class_names=names, train_counts=counts)
     np.savez_compressed(folder / "packed.npz", logits=scores, y=names[y], class_names=names, train_counts=counts)
     np.save(folder / "scores.npy", scores)
@@ -224,6 +242,14 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     safetensors.numpy.save_file(layer, folder / "layer.safetensors")
     (folder / "counts.json").write_text('{"cat": 90, "dog": 30, "lynx": 10}')
     (folder / "counts.csv").write_text("class,count\ncat,90\ndog,30\nlynx,10\n")
-    words = ["tune", f"{folder}/scores.npz", "--method", "la", "-o", f"{folder}/policy.json"]
-    assert wait_for(in_a_fork(words, folder / "log"), PATIENCE) == 0
+    onnx.save(onnx.parser.parse_model(MODEL), folder / "model.onnx")
+    scores_file = f"{folder}/scores.npz"
+    for words in (
+        ["tune", scores_file, "--method", "la", "-o", f"{folder}/policy.json"],
+        ["tune", scores_file, "--method", "la", "--reject", "0.2", "-o", f"{folder}/abstaining.json"],
+        ["tune", scores_file, "--method", "la", "--constraint", "recall[*] >= 0.1", "--guarantee", "0.6", "-o",
+         f"{folder}/promising.json"],
+        ["frontier", scores_file, "--method", "la", "--of", "worst", "--points", "3", "-o", f"{folder}/frontier.json"],
+    ):  # fmt: skip
+        assert wait_for(in_a_fork(words, folder / "log"), PATIENCE) == 0, (folder / "log").read_text()
     return folder

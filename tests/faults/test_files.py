@@ -95,6 +95,14 @@ COMMANDS = {
     "policy": ["apply", "{good}/scores.npz", "{file}", "--json"],
     "labels": ["evaluate", "{good}/scores.npy", "--labels", "{file}", "--json"],
     "attributes": ["tune", "{good}/scores.npz", "--method", "la", "--class-attributes", "{file}"],
+    "report": ["report", "{file}", "{good}/policy.json", "{good}/others.npz", "-o", "page.html"],
+    "test": ["report", "{good}/scores.npz", "{good}/policy.json", "{file}", "-o", "page.html"],
+    "curve": ["report", "{good}/scores.npz", "{good}/policy.json", "--frontier", "{file}", "-o", "page.html"],
+    "frontier": ["frontier", "{file}", "--method", "la", "--points", "2", "-o", "curve.json"],
+    "memory": [*TUNE, "--class-counts", "90,30,10", "--memory", "1GB"],
+    "folder": ["evaluate", "{here}", "--policy", "{good}/policy.json", "--json"],
+    "export": ["export", "{file}", "{good}/policy.json", "-o", "tuned.onnx"],
+    "abstain": ["evaluate", "{file}", "--policy", "{good}/abstaining.json", "--json"],
 }
 CASES = [
     *(("scores" + kind, name, n) for kind in (".npz", ".csv", ".parquet", ".safetensors", ".npy")
@@ -103,6 +111,10 @@ CASES = [
     ("layer.npz", "fold", 600), ("layer.safetensors", "fold", 600),
     ("policy.json", "policy", 800), ("counts.json", "counts", 400), ("counts.csv", "counts", 300),
     ("counts.csv", "attributes", 50), ("labels.npy", "labels", 400),
+    ("abstaining.json", "policy", 300), ("promising.json", "policy", 300), ("scores.npz", "abstain", 300),
+    ("scores.npz", "report", 60), ("others.csv", "test", 60), ("frontier.json", "curve", 200),
+    ("scores.npz", "frontier", 20), ("scores.parquet", "memory", 60), ("scores.csv", "memory", 60),
+    ("scores.parquet", "folder", 100), ("model.onnx", "export", 600),
 ]  # fmt: skip
 
 
@@ -110,7 +122,7 @@ CASES = [
 def test_damaged_files(capri, good, tally, tmp_path, name, command, cases):
     rng = np.random.default_rng([*name.encode(), *command.encode()])
     path = tmp_path / f"damaged{Path(name).suffix}"
-    words = [word.format(file=path, good=good) for word in COMMANDS[command]]
+    words = [word.format(file=path, here=tmp_path, good=good) for word in COMMANDS[command]]
     words += [w.format(good=good) for w in LABELS] if name == "scores.npy" and command != "apply" else []
     path.write_bytes((good / name).read_bytes())
     whole = capri(*words)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from capri import InputError, Policy
+from capri.posthoc import Frontier
 
 pytestmark = pytest.mark.faults
 
@@ -39,30 +40,64 @@ def changed(content: Any, place: tuple, value: Any) -> Any:
     return copy
 
 
-def test_forged_policies(capri, good, tally, tmp_path, rng):
-    document = json.loads((good / "policy.json").read_text())
+def forge(content: Any, everywhere: list[tuple], rng: np.random.Generator) -> Any:
+    """One or two values in the place of others."""
+    for _ in range(rng.integers(1, 3)):
+        known = places(content)[1:]
+        place = everywhere[rng.integers(len(everywhere))]
+        place = place if place in known else known[rng.integers(len(known))] if known else ()
+        value = ... if place and rng.random() < 0.1 else VALUES[rng.integers(len(VALUES))]
+        content = changed(content, place, value) if place else content
+    return content
+
+
+def signed(schema: Any, content: Any) -> dict[str, Any]:
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return {"schema": schema, "digest": digest, "policy": content}
+
+
+@pytest.mark.parametrize(("name", "cases"), [("policy", 3000), ("abstaining", 600), ("promising", 600)])
+def test_forged_policies(capri, good, tally, tmp_path, rng, name, cases):
+    document = json.loads((good / f"{name}.json").read_text())
     everywhere = places(document["policy"])[1:]
-    scores = np.load(good / "scores.npy")
+    scores, path = np.load(good / "scores.npy"), tmp_path / "p.json"
+    commands = [
+        ["evaluate", good / "scores.npz", "--policy", path], ["apply", good / "scores.npz", path],
+        ["evaluate", good / "scores.npz", "--policy", path, "--json"], ["apply", good / "scores.npz", path, "--json"],
+        ["report", good / "scores.npz", path, "-o", "page.html"], ["fold", good / "layer.npz", path, "-o", "f.npz"],
+        ["export", good / "model.onnx", path, "-o", "tuned.onnx"],
+    ]  # fmt: skip
     with tally("forged policies") as check:
-        for case in range(3000):
-            content = document["policy"]
-            for _ in range(rng.integers(1, 3)):
-                known = places(content)[1:]
-                place = everywhere[rng.integers(len(everywhere))]
-                place = place if place in known else known[rng.integers(len(known))] if known else ()
-                value = ... if place and rng.random() < 0.1 else VALUES[rng.integers(len(VALUES))]
-                content = changed(content, place, value) if place else content
+        for case in range(cases):
+            content = forge(document["policy"], everywhere, rng)
             schema = document["schema"] if rng.random() < 0.9 else VALUES[rng.integers(20)]
-            digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-            (tmp_path / "p.json").write_text(json.dumps({"schema": schema, "digest": digest, "policy": content}))
-            problem = load(tmp_path / "p.json", scores)
-            if problem is None and case % 3 == 0:
-                problem = capri(
-                    "evaluate", good / "scores.npz", "--policy", "p.json", *(["--json"] * (case % 2))
-                ).problem
-            if problem is None and case % 3 == 1:
-                problem = capri("apply", good / "scores.npz", "p.json").problem
-            check(problem, f"case {case}")
+            path.write_text(json.dumps(signed(schema, content)))
+            problem = load(path, scores)
+            if problem is None and case % 2:
+                words = commands[case // 2 % len(commands)]
+                problem = capri(*words).problem
+                problem = problem and f"{words[0]}: {problem}"
+            check(problem, f"{name} {case}")
+
+
+def test_forged_frontiers(capri, good, tally, tmp_path, rng):
+    """Their policies have digests, which fit; the figures have none."""
+    document, path = json.loads((good / "frontier.json").read_text()), tmp_path / "f.json"
+    everywhere = [place for place in places(document)[1:] if "policy" not in place]
+    with tally("forged frontiers") as check:
+        for case in range(600):
+            path.write_text(json.dumps(forge(document, everywhere, rng)))
+            try:
+                repr(Frontier.load(path))
+                problem = None
+            except InputError:
+                problem = None
+            except Exception as error:
+                problem = f"{type(error).__name__}: {error}"
+            if problem is None and case % 10 == 0:
+                words = ("report", good / "scores.npz", good / "policy.json", "--frontier", path, "-o", "page.html")
+                problem = capri(*words).problem
+            check(problem, case)
 
 
 def load(path, scores) -> str | None:

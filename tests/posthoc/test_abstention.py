@@ -67,7 +67,7 @@ class TestAsked:
         [
             (0, "between 0 and 1"), (1.5, "between 0 and 1"), ("cost:2", "between 0 and 1"), ("some", "give a share"),
             (True, "give a share such"), ("until plain <= baseline", "needs a number"), ("until 3", "cannot be read"),
-            ("cost:1e", "between 0 and 1"),
+            ("cost:1e", "between 0 and 1"), (10**400, "between 0 and 1"),
         ],
     )  # fmt: skip
     def test_what_it_cannot_be(self, given, message):

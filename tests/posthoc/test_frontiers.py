@@ -311,6 +311,8 @@ class TestBounds:
             ({"points": [0.01]}, "no adjustment found meets plain <= 0.01"),
             ({"constraints": ["sdev <= 0", "err[0] <= 0"]}, "no adjustment found meets sdev <= 0, err"),
             ({"points": 1}, "points is 1"),
+            ({"points": 10**9}, "points is 1000000000; a frontier has at most 1,000"),
+            ({"points": 10**30}, "a frontier has at most 1,000"),
             ({"points": True}, "points is True"),
             ({"points": []}, "points is"),
             ({"points": [0.1, np.nan]}, "points is"),
@@ -393,6 +395,28 @@ class TestFrontier:
         (tmp_path / "other.json").write_text(text)
         with pytest.raises(InputError, match=message):
             Frontier.load(tmp_path / "other.json")
+
+    @pytest.mark.parametrize(
+        ("where", "value"),
+        [
+            ("value", 10**400), ("value", None), ("price", "1"), ("price", True), ("held_value", [1, 2]),
+            ("value_interval", [0.1]), ("value_interval", []), ("value_interval", [1, 2, 3]), ("value_interval", 3),
+            ("price_interval", ["1", "2"]), ("price_interval", {"a": 1, "b": 2}), ("bound", [1]), ("bound", 10**400),
+            ("policy", None), ("policy", []),
+        ],
+    )  # fmt: skip
+    def test_figures_that_are_none_are_refused(self, found, tmp_path, where, value):
+        content = found.to_dict()
+        content["points"][0][where] = value
+        (tmp_path / "forged.json").write_text(json.dumps(content))
+        with pytest.raises(InputError, match=r"forged\.json"):
+            Frontier.load(tmp_path / "forged.json")
+
+    def test_a_folder_in_its_place_is_named(self, tmp_path):
+        with pytest.raises(InputError, match=f"{tmp_path}: cannot be read"):
+            Frontier.load(tmp_path)
+        with pytest.raises(InputError, match=r"absent\.json: no such file"):
+            Frontier.load(tmp_path / "absent.json")
 
 
 def test_it_warns_once_of_what_fit_warns_of(tail_of):

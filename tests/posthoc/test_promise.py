@@ -13,6 +13,7 @@ from capri.constraints import as_constraint
 from capri.forms import ClassContext
 from capri.posthoc import conformal_sets
 from capri.posthoc.promise import (
+    Promise,
     PromiseWarning,
     divided,
     learn_then_test,
@@ -154,6 +155,11 @@ class TestFit:
         assert policy.data["promise"]["held"] is True
         assert policy.data["n_samples"] == len(y) - adjuster.promise_.samples
         assert policy.validation.limits["recall[*] >= 0.4"][1] == pytest.approx(0.6)
+
+    @pytest.mark.parametrize(("share", "said"), [(0.9, "90"), (0.9999999, "99.99999"), (0.575, "57.5")])
+    def test_confidence_is_not_rounded_up(self, share, said):
+        promise = Promise(share, True, 10, 1, ("recall[*] >= 0.4",), ("recall[*] >= 0.4",), ())
+        assert promise.headline.startswith(f"With {said} % confidence, recall[*] >= 0.4")
 
     def test_what_cannot_be_promised_says_what_can_and_how_many_samples_would_do(self):
         scores, y = draw(600, 0, NAMES)

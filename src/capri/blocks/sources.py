@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from capri._checks import InputError, as_array, short
+from capri._checks import InputError, InputTypeError, as_array, short
 from capri.blocks.source import Source
 from capri.classes import as_labels, column_names
-from capri.tables import Part, Rows, Table
+from capri.tables import Part, Rows, Table, one_line
 
 
 class ArraySource(Source):
@@ -40,13 +40,21 @@ class ArraySource(Source):
 
     def parts(self) -> Iterator[Part]:
         """Slices of the array."""
-        rows = getattr(self._scores, "iloc", self._scores)
         for first in range(0, self._scores.shape[0], self.rows):
-            yield self._part(as_array(rows[first : first + self.rows], self.title, "be real numbers"), first)
+            yield self._part(as_array(self._slice(first), self.title, "be real numbers"), first)
 
     def label_parts(self) -> Iterator[Part]:
         """All labels at once."""
         yield self._part(np.empty((self._scores.shape[0], 0)), 0)
+
+    def _slice(self, first: int) -> Any:
+        rows: Any = getattr(self._scores, "iloc", self._scores)
+        try:
+            return rows[first : first + self.rows]
+        except (TypeError, ValueError, RuntimeError, LookupError) as error:  # as of sparse matrices, or closed files
+            raise InputTypeError(
+                f"{self.title} does not give slices of rows ({one_line(error)}); give a dense array, or open it again."
+            ) from None
 
     def _part(self, scores: NDArray[Any], first: int) -> Part:
         labels = None if self._labels is None else self._labels[first : first + len(scores)]

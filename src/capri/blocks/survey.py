@@ -121,13 +121,14 @@ def survey(source: Source) -> Survey:
             raise InputError(f"{part.place(0)}: {len(part.numbers)} rows without a label each; give one per row.")
         labels = _labels(part.labels, part.place(0))
         distinct, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+        here = distinct.tolist()
         for j in np.argsort(first, kind="stable").tolist():
-            if (label := distinct[j].item()) not in index:
-                index[label] = len(index)
+            if here[j] not in index:
+                index[here[j]] = len(index)
                 places.append(part.place(int(first[j])))
         if len(index) > source.n_classes:
             raise _too_many(list(index), places, source.n_classes)
-        codes.append(np.array([index[label] for label in distinct.tolist()], np.int32)[inverse.ravel()])
+        codes.append(np.array([index[label] for label in here], np.int32)[inverse.ravel()])
     if not codes:
         raise InputError(f"{source.title} is empty: 0 sample(s), while a minimum of 1 is required.")
     found = np.concatenate(codes)

@@ -4,6 +4,8 @@ An extension is a package with an entry point in the group `capri.commands`: a f
 point's name, a `typer.Typer` a group of commands.
 """
 
+import errno
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -118,10 +120,22 @@ def app(arguments: Sequence[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else list(arguments)
     with suppress(AttributeError, ValueError):  # a terminal of few letters shows the codes of the others
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    if sys.stdout is None:
+        say("standard output is closed; lead it to a file, or to /dev/null.")
+        sys.exit(2)
     try:
         with stoppable():
             code = commands(given or ["--help"], standalone_mode=False)
+            sys.stdout.flush()
     except _UsageError as error:
         say(f"{error.format_message().rstrip('.')}. See `capri --help`.")
+        code = 2
+    except OSError as error:
+        say(error)
+        code = 2
+    except SystemExit as ended:
+        if ended.code != 1:
+            raise
+        say(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)))  # of which rich and typer say nothing
         code = 2
     sys.exit(code)

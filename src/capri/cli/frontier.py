@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ from capri._checks import InputError
 from capri.cli import display, options
 from capri.cli.classes import class_table
 from capri.cli.inputs import Samples, further_samples, further_scores
-from capri.cli.messages import spoken_warnings
+from capri.cli.messages import say, spoken_warnings
 from capri.cli.progress import progress
 from capri.cli.tables import check_output, check_stdin, write_bytes
 
@@ -54,7 +55,7 @@ def frontier(
         ),
     ] = "plain",
     points: Annotated[
-        int, typer.Option(min=2, metavar="N", rich_help_panel=options.TUNING, help="How many points at most.")
+        int, typer.Option(min=2, max=1000, metavar="N", rich_help_panel=options.TUNING, help="How many points at most.")
     ] = 11,
     output: Annotated[
         Path | None,
@@ -99,7 +100,7 @@ def frontier(
     if output is not None:
         check_output(output, [".json"], scores, unlabelled, class_attributes, held_out, *given.files)
     if policies is not None:
-        check_output(policies / _file(0), [".json"])
+        _check_policies(policies, scores, unlabelled, class_attributes, held_out, output, *given.files)
     check_stdin(read)
     how: dict[str, Any] = {"pooling": pooling, "borrow": borrow, "attributes": attributes, "parameters": parameters}
     settings = options.read_settings(given, method=method, constraint=constraint, seed=seed, proba=proba, **how)
@@ -146,10 +147,20 @@ def _file(i: int) -> str:
     return f"point{i:02d}.json"
 
 
+def _check_policies(folder: Path, *others: Path | str | None) -> None:
+    """Refuse a folder that cannot be written to, or in whose policies' place lies another of the command's files."""
+    check_output(folder / _file(0), [".json"])
+    for other in others:
+        if other is not None and re.fullmatch(r"point\d+\.json", name := Path(other).name):
+            check_output(folder / name, [".json"], other)
+
+
 def _write_policies(curve: Frontier, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for i, policy in enumerate(curve.policies):
         write_bytes(folder / _file(i), policy.to_json().encode())
+    if (other := folder / _file(len(curve))).exists():
+        say(f"warning: {other} and what may follow it are of another curve, which was there before.")
 
 
 def _print(curve: Frontier, samples: Samples, output: Path | None, policies: Path | None) -> None:

@@ -6,7 +6,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from capri._checks import InputError, InputWarning
 
@@ -49,8 +49,10 @@ def in_words(message: object) -> str:
 
 
 def say(message: object) -> None:
-    """One line on stderr."""
-    print(f"capri: {in_words(message)}", file=sys.stderr)
+    """One line on stderr, if that is open."""
+    if sys.stderr is not None:  # else it would be printed among the results
+        with suppress(OSError):
+            print(f"capri: {in_words(message)}", file=sys.stderr)
 
 
 @contextmanager

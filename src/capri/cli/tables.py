@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from capri._checks import InputError
 from capri._files import write_atomically, written_atomically
-from capri.tables import NPY, PARQUET, PICKLE, ZIP, Archive, File, Table, missing_library, pickled
+from capri.tables import NPY, PARQUET, PICKLE, ZIP, Archive, File, Table, missing_library, parquet_files, pickled
 from capri.tables import opened as opened_file
 
 STDIN = Path("-")
@@ -106,6 +106,8 @@ def check_output(path: Path, kinds: Sequence[str], *others: Path | str | None) -
     for other in others:
         if other is not None and _same(path, other):
             raise InputError(f"{path}: the command was given this file twice, and would write over it; choose another.")
+        if other is not None and _among(path, other):
+            raise InputError(f"{path}: would be one of the files of {other}, which is read as a whole; choose another.")
     folder = next(p for p in path.absolute().parents if p.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(f"{path}: cannot write into {folder}; choose another folder or change its permissions.")
@@ -117,6 +119,14 @@ def _same(path: Path, other: Path | str) -> bool:
         return path.samefile(other)
     except OSError:  # one of them is not there yet
         return path.resolve() == Path(other).resolve()
+
+
+def _among(path: Path, folder: Path | str) -> bool:
+    """Is this one of the files of a folder, or would it become one?"""
+    if path.suffix != ".parquet" or not Path(folder).is_dir():
+        return False
+    inside = path.resolve().is_relative_to(Path(folder).resolve())
+    return inside or any(_same(path, file) for file in parquet_files(File(Path(folder))))
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -93,7 +93,7 @@ def as_asked(reject: Any) -> Asked:
 def _numbered(mode: Mode, number: Any, given: Any) -> Asked:
     try:
         value = float(number)
-    except ValueError:
+    except (ValueError, OverflowError):
         value = np.nan
     if not 0 < value < 1:
         raise InputError(f"reject is {short(given)}; its number must be between 0 and 1.")

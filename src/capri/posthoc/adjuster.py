@@ -56,6 +56,7 @@ from capri.validation import Validation
 
 #: The spread alone is best when all classes are equally bad: it is tuned under this constraint unless told otherwise.
 SPREAD_GUARD = "balanced <= baseline"
+LARGEST = float(np.finfo(np.float64).max)  # whole numbers may be larger
 BRIEF = 4  # how many times fewer draws each simpler rung gets, where drawing a confusion matrix costs time
 BORROW = 20.0  # labels that the model's own opinion is worth; reproduction/benchmarks/outofsample.py compares
 
@@ -179,7 +180,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         "method": [StrOptions(set(METHODS))],
         "attributes": [StrOptions({"auto"}), "array-like"],
         "parameters": [StrOptions({"l", "delta", "both"})],
-        "pooling": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither"), None],
+        "pooling": [StrOptions({"auto"}), Interval(Real, 0, LARGEST, closed="right"), None],
         "constraints": ["array-like", None],
         "scores": [StrOptions({"logits", "proba"})],
         "classes": ["array-like", None],
@@ -189,7 +190,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         "basis": ["array-like", Mapping],
         "scaling": [StrOptions({"whiten", "ordered", "standardize", "raw"})],
         "floor": [Interval(Real, 0, 1, closed="neither")],
-        "borrow": [Interval(Real, 0, None, closed="left")],
+        "borrow": [Interval(Real, 0, LARGEST, closed="both")],
         "target_shares": [StrOptions({"train", "validation"}), "array-like", Mapping, None],
         "guarantee": [Interval(Real, 0, 1, closed="neither"), None],
         "reject": [str, Real, None],

@@ -30,6 +30,7 @@ from capri.posthoc.tradeoff import GIVEN, OUT_OF_FOLD, Frontier, Point
 from capri.posthoc.trust import validate
 
 POINTS = 11  # of a frontier, at most, unless told otherwise
+MOST = 1000  # points
 LA, CHOSEN = "τ = 1", "chosen"  # landmarks beside the unadjusted scores
 BRIEF = 4  # how many times fewer draws a point has than the one answer of `LogitAdjuster`
 
@@ -171,6 +172,8 @@ def _checked(points: int | Sequence[float]) -> int | Sequence[float]:
         return np.unique(bounds.astype(np.float64)).tolist()
     if points < 2:
         raise InputError(f"points is {points}; a frontier has two ends, so ask for 2 or more.")
+    if points > MOST:
+        raise InputError(f"points is {points}; a frontier has at most {MOST:,}.")
     return int(points)
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -245,7 +246,8 @@ class Promise:
     def headline(self) -> str:
         """What is promised, in one sentence or two."""
         something = [text for text in self.nearest if as_constraint(text).limit(0.0) < 1]  # a floor of 0 is none
-        sure = f"With {100 * self.confidence:g} % confidence, {', '.join(something)} on future samples"
+        share = (100 * Decimal(str(self.confidence))).normalize()  # never rounded up, to 100 % least of all
+        sure = f"With {share:f} % confidence, {', '.join(something)} on future samples"
         sure = sure if something else "Nothing can be promised"
         on = f"by exact tests on {self.samples:,} samples that did not tune"
         return f"{sure}: {on}." if self.held else f"Not promised: {', '.join(self.constraints)}. {sure}: {on}."

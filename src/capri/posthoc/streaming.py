@@ -18,6 +18,7 @@ by the first, also every objective that is a rank or a tail of class errors.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -59,7 +60,7 @@ def as_bytes(memory: str | float) -> int:
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b)?\s*", str(memory).lower())
     unit = "" if found is None else (found[2] or "").replace("i", "")
-    if found is None or unit not in UNITS or float(found[1]) * UNITS[unit] < 1:
+    if found is None or unit not in UNITS or not 1 <= float(found[1]) * UNITS[unit] < math.inf:
         raise InputError(f"memory is {short(memory)}; give a number of bytes, or a text such as '2GB' or '500MB'.")
     return int(float(found[1]) * UNITS[unit])
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from capri._checks import InputError, short
+from capri._fields import is_number
 from capri._files import read_text, write_atomically
 from capri.policy import Policy, PolicyError
 from capri.posthoc.adjustment import Vector
@@ -206,6 +207,12 @@ class Frontier:
         """
         try:
             content = json.loads(read_text(path))
+        except InputError:
+            raise
+        except FileNotFoundError:
+            raise InputError(f"{path}: no such file; `capri frontier … -o {path}` makes one.") from None
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read ({error.strerror}).") from None
         except (ValueError, RecursionError) as error:
             raise InputError(f"{path}: not complete JSON ({error}); `capri frontier … -o {path}` makes one.") from None
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
@@ -219,11 +226,11 @@ class Frontier:
                 bounds=tuple(math.inf if p["bound"] is None else float(p["bound"]) for p in points),
                 policies=tuple(Policy.from_json(json.dumps(p["policy"]), str(path)) for p in points),
                 landmarks={str(name): _point(p) for name, p in content["landmarks"].items()},
-                held_out=content["held_out"],
+                held_out=None if content["held_out"] is None else str(content["held_out"]),
             )
         except PolicyError:
             raise
-        except (TypeError, KeyError, ValueError, AttributeError) as error:
+        except (TypeError, LookupError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(f"{path}: its content does not make a frontier ({short(str(error))}).") from None
 
 
@@ -237,10 +244,19 @@ def _finite(number: float) -> float | None:
 
 def _point(content: Mapping[str, Any]) -> Point:
     """A point from its numbers."""
-    known = {f.name: content[f.name] for f in fields(Point)}
-    for name, value in known.items():
-        if isinstance(value, list):
-            known[name] = (float(value[0]), float(value[1]))
-        elif value is not None:
-            known[name] = float(value)
+    known: dict[str, Any] = {}
+    for field in fields(Point):
+        value = content[field.name]
+        if field.name.endswith("interval"):
+            known[field.name] = None if value is None else tuple(map(_number, value))
+        else:
+            known[field.name] = None if value is None and field.name.startswith("held") else _number(value)
+        if isinstance(known[field.name], tuple) and len(value) != 2:
+            raise ValueError(f"{field.name} holds {short(value)}, not two numbers")
     return Point(**known)
+
+
+def _number(value: Any) -> float:
+    if not is_number(value):
+        raise TypeError(f"{short(value)} is not a number")
+    return float(value)

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from capri._checks import InputError
 from capri.tables._archives import ONLY, NpyFile, NpzFile, SafetensorsFile
 from capri.tables._csv import CsvFile
-from capri.tables._files import NPY, PARQUET, PICKLE, ZIP, File, missing_library, pickled
+from capri.tables._files import NPY, PARQUET, PICKLE, ZIP, File, missing_library, one_line, pickled
 from capri.tables._kinds import Archive, Part, Rows, Table
-from capri.tables._parquet import ParquetFolder, ParquetTable, other_width
+from capri.tables._parquet import ParquetFolder, ParquetTable, other_width, parquet_files
 
 __all__ = [
     "ARCHIVES",
@@ -34,8 +34,10 @@ __all__ = [
     "Table",
     "first_of",
     "missing_library",
+    "one_line",
     "opened",
     "other_width",
+    "parquet_files",
     "pickled",
 ]
 

@@ -36,7 +36,11 @@ class ParquetTable:
 
     def texts(self, name: str) -> list[str]:
         with self._opened() as table:
-            return [str(value) for value in table.read(columns=[name])[name].to_pylist()]
+            column = table.read(columns=[name])[name]
+            if column.null_count:
+                i = column.is_null().to_pylist().index(True)
+                raise InputError(f"{self.file}, row {i}, column {name!r}: is empty; drop the row, or fill it in.")
+            return [str(value) for value in column.to_pylist()]
 
     def parts(
         self, names: Sequence[str], label: str | None, most: int, dtype: np.dtype[Any] | None = None
@@ -75,6 +79,8 @@ class ParquetTable:
         result = np.empty((len(batch), len(names)), dtype)
         for c, name in enumerate(names):
             column = batch.column(name).to_numpy(zero_copy_only=False)
+            if column.dtype.kind in "mM":  # NumPy would make numbers of them
+                raise not_a_number(place(0), name, batch.column(name)[0].as_py())
             try:
                 result[:, c] = column
             except (TypeError, ValueError, OverflowError):
@@ -97,7 +103,7 @@ class ParquetFolder:
     """The .parquet files of a folder and its folders, by name, one below the other. Columns go by their names."""
 
     def __init__(self, folder: File) -> None:
-        self.file, self._paths = folder, _parquet_files(folder.path)
+        self.file, self._paths = folder, parquet_files(folder)
         if not self._paths:
             raise InputError(f"{folder}: holds no .parquet files; give a file, or a folder of such.")
         self._first = ParquetTable(File(self._paths[0]))
@@ -121,7 +127,7 @@ class ParquetFolder:
         return sum(table.n_rows() or 0 for table in self._tables([]))
 
     def state(self) -> object:
-        return tuple(File(path).state() for path in _parquet_files(self.file.path))
+        return tuple(File(path).state() for path in parquet_files(self.file))
 
     def _tables(self, wanted: Sequence[str]) -> Iterator[ParquetTable]:
         """Each file, which must have the columns."""
@@ -137,10 +143,25 @@ class ParquetFolder:
             yield table
 
 
-def _parquet_files(folder: Path) -> list[Path]:
-    """Not those that others hide, as marks and what is being written."""
-    found = (path for path in folder.rglob("*.parquet") if path.is_file())
-    return sorted(path for path in found if not any(p[0] in "._" for p in path.relative_to(folder).parts))
+def parquet_files(folder: File) -> list[Path]:
+    """Not those that others hide, as marks and what is being written; links to folders are followed.
+
+    What is called so and is no file is among them, so that whoever opens it says so, rather than leave out rows.
+    """
+    found, seen = list[Path](), set[str]()
+    with reading(folder):
+        for here, folders, files in os.walk(folder.path, onerror=_give_up, followlinks=True):
+            if (real := os.path.realpath(here)) in seen:  # a link that leads in a circle
+                folders.clear()
+                continue
+            seen.add(real)
+            folders[:] = [name for name in folders if name[0] not in "._"]
+            found += [Path(here, name) for name in files if name.endswith(".parquet") and name[0] not in "._"]
+    return sorted(found)
+
+
+def _give_up(error: OSError) -> None:
+    raise error
 
 
 def _filled(n_rows: int, width: int, dtype: np.dtype[Any], parts: Iterator[Part]) -> NDArray[Any]:
