@@ -605,8 +605,8 @@ def _warn_if_probabilities(scores: NDArray[Any]) -> None:
     if len(head) >= FEW and head.min() >= 0 and np.allclose(head.sum(axis=1), 1, atol=1e-2):
         warnings.warn(
             ProbabilityWarning(
-                "the rows of the scores sum to 1, as probabilities do, and are taken for logits; give {argument} if "
-                "they are probabilities.",
+                "the rows of the scores sum to 1, as probabilities do, and are taken for logits; if they "
+                "are probabilities, tune with {argument}.",
                 argument="scores",
                 value="proba",
             ),

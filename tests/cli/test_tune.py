@@ -78,7 +78,8 @@ class TestFormats:
     def test_probabilities_that_are_not_called_so(self, capri, files):
         done = capri("tune", files / "proba.npz", "--method", "la")
         assert done.code == 0
-        assert "sum to 1, as probabilities do, and are taken for logits; give --proba if they are" in done.err
+        assert "sum to 1, as probabilities do, and are taken for logits" in done.err
+        assert "if they are probabilities, tune with --proba." in done.err
 
     def test_labels_that_are_numbers_but_names(self, capri, data, tmp_path):
         np.savez(tmp_path / "odd.npz", scores=data[0], y=np.array([3, 5, 8])[data[1]], class_names=[3, 5, 8])
