@@ -184,6 +184,17 @@ class TestFit:
             scores, y, class_counts=[1, 1, 1, 1, 1]
         )
 
+    def test_the_recall_of_a_group_is_about_the_shares_within_it(self):
+        """Most samples of the group were of an easy class; in the world they are of a hard one."""
+        rng = np.random.default_rng(0)
+        y = rng.choice(3, 600, p=[0.4, 0.5, 0.1])
+        scores = rng.normal(size=(600, 3)) + np.array([3, 3, 1])[y][:, None] * np.eye(3)[y]
+        how = {"constraints": ["recall[group:g] >= 0.6"], "guarantee": 0.95, "bootstrap": 0, "groups": list("fgg")}
+        with pytest.raises(InputError, match="or ask for the recall of classes"):
+            LogitAdjuster("plain", **how, target_shares=[0.4, 0.1, 0.5]).fit(scores, y)
+        of_group = np.bincount(y) * [3, 1, 1]  # other shares than here, but not within the group
+        assert LogitAdjuster("plain", **how, target_shares=of_group).fit(scores, y).promise_.held
+
     @pytest.mark.parametrize(
         ("settings", "more", "message"),
         [

@@ -12,7 +12,8 @@ wrongly is at most 1 − confidence (fixed-sequence testing; Angelopoulos et al.
 
 Recall: hits among the samples of a class. Precision: hits among the samples decided for it. F1 ≥ f is the same as
 TP/(TP + FP + FN) ≥ f/(2 − f): hits among the samples that are of the class or decided for it. The plain error: hits
-among all. Floors on the last three are about the shares of classes among the samples, recall about no shares.
+among all. Floors on the last three are about the shares of classes among the samples, recall about no shares but those
+within a group.
 """
 
 from __future__ import annotations
@@ -133,16 +134,24 @@ def each_class(classes: ClassContext) -> list[NDArray[np.bool_]]:
 def refuse_other_shares(
     needed: Sequence[Requirement], seen: NDArray[np.float64], shares: NDArray[np.float64] | None
 ) -> None:
-    """Precision, F1 and accuracy can be tested on samples in the shares of the world alone."""
-    about = [part for part in needed if part.quality != "recall"]
-    if not about or shares is None or np.allclose(shares / shares.sum(), seen / seen.sum(), atol=SAME_SHARES):
-        return
-    raise InputError(
-        f"constraint '{about[0].constraint}' depends on the shares of the classes, and those of the world are said to "
-        "be others than those of these samples; test it in these shares with {argument}, or ask for recall.",
-        argument="target_shares",
-        value="validation",
-    )
+    """What depends on shares can be tested on samples in the shares of the world alone.
+
+    Precision, F1 and accuracy depend on those of all classes, the recall of a group on those of its classes.
+    """
+    about = [] if shares is None else [part for part in needed if _in_other_shares(part, seen, shares)]
+    if about:
+        raise InputError(
+            f"constraint '{about[0].constraint}' depends on the shares of the classes, and those of the world are said "
+            "to be others than those of these samples; test it in these shares with {argument}, or ask for the recall "
+            "of classes.",
+            argument="target_shares",
+            value="validation",
+        )
+
+
+def _in_other_shares(part: Requirement, *shares: NDArray[np.float64]) -> bool:
+    one, other = (mass[part.classes] if part.quality == "recall" else mass for mass in shares)
+    return not np.allclose(one / one.sum(), other / other.sum(), atol=SAME_SHARES)
 
 
 def divided(needed: Sequence[Requirement], labels: Ints, n_classes: int, seed: int) -> tuple[Ints, Ints]:
