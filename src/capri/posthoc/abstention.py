@@ -527,7 +527,10 @@ class Abstention:
             f"{percent(self.rejected)} % are left undecided ({self.asked}): {change}. Every class is decided in "
             f"{percent(least)} % of its samples or more ({name}), where {100 * self.min_coverage:g} % are asked for."
         )
-        return said if self.met else said + " Nothing was found that keeps what was asked for."
+        if self.met:
+            return said
+        room = " A lower min_coverage leaves more room." if self.min_coverage else ""
+        return f"{said} Nothing was found that keeps what was asked for.{room}"
 
     def as_json(self) -> dict[str, Any]:
         """For the policy."""
