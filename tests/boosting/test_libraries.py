@@ -3,18 +3,13 @@
 import pickle
 import warnings
 
-import lightgbm
 import numpy as np
 import pytest
-import xgboost
-from catboost import CatBoostClassifier, Pool
-from lightgbm import LGBMClassifier
 from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import train_test_split
-from xgboost import XGBClassifier
 
 from capri import CAPClassifierCV, InputError, Policy, Strategy, evaluate
 from capri._checks import InputWarning
@@ -31,20 +26,23 @@ def data(k=3, n=1200):
     return X, y
 
 
-def estimators():
-    return {
-        "xgboost": XGBClassifier(n_estimators=15, max_depth=3, n_jobs=1),
-        "lightgbm": LGBMClassifier(n_estimators=15, num_leaves=7, verbose=-1, n_jobs=1),
-        "catboost": CatBoostClassifier(iterations=15, thread_count=1, **CATBOOST),
-    }
+LIBRARIES = {
+    "xgboost": ("XGBClassifier", {"n_estimators": 15, "max_depth": 3, "n_jobs": 1}),
+    "lightgbm": ("LGBMClassifier", {"n_estimators": 15, "num_leaves": 7, "verbose": -1, "n_jobs": 1}),
+    "catboost": ("CatBoostClassifier", {"iterations": 15, "thread_count": 1, **CATBOOST}),
+}
 
 
-LIBRARIES = list(estimators())
+def trees(name):
+    """Of a library, which the test is skipped without."""
+    kind, settings = LIBRARIES[name]
+    return getattr(pytest.importorskip(name), kind)(**settings)
 
 
 class TestTheNeutralStrategyIsTheBuiltInSoftmax:
     @pytest.mark.parametrize("weighted", [False, True])
     def test_of_xgboost(self, weighted):
+        xgboost = pytest.importorskip("xgboost")
         X, y = data()
         weight = np.random.default_rng(0).uniform(0.5, 2, len(y)) if weighted else None
         loss = TreeLoss(Strategy.of(3))
@@ -57,6 +55,7 @@ class TestTheNeutralStrategyIsTheBuiltInSoftmax:
 
     @pytest.mark.parametrize("weighted", [False, True])
     def test_of_lightgbm(self, weighted):
+        lightgbm = pytest.importorskip("lightgbm")
         X, y = data()
         weight = np.random.default_rng(0).uniform(0.5, 2, len(y)) if weighted else None
         loss = TreeLoss(Strategy.of(3))
@@ -71,6 +70,7 @@ class TestTheNeutralStrategyIsTheBuiltInSoftmax:
 
     @pytest.mark.parametrize("k", [2, 3])
     def test_of_catboost(self, k):
+        catboost = pytest.importorskip("catboost")
         X, y = data(k)
         loss, metric = TreeLoss(Strategy.of(k)), ClassErrorMetric("balanced")
         row = loss.init_scores(y)
@@ -83,12 +83,13 @@ class TestTheNeutralStrategyIsTheBuiltInSoftmax:
             "leaf_estimation_iterations": 1,
         }
         settings["leaf_estimation_backtracking"] = "No"
-        theirs = CatBoostClassifier(**settings, loss_function="MultiClass" if k > 2 else "Logloss")
-        ours = CatBoostClassifier(
+        theirs = catboost.CatBoostClassifier(**settings, loss_function="MultiClass" if k > 2 else "Logloss")
+        ours = catboost.CatBoostClassifier(
             **settings, loss_function=loss.catboost(), eval_metric=metric.catboost(), classes_count=k
         )
         scores = [
-            m.fit(Pool(X, y, baseline=baseline)).predict(X, prediction_type="RawFormulaVal") for m in (theirs, ours)
+            m.fit(catboost.Pool(X, y, baseline=baseline)).predict(X, prediction_type="RawFormulaVal")
+            for m in (theirs, ours)
         ]
         np.testing.assert_allclose(*scores, atol=1e-8)
 
@@ -98,7 +99,7 @@ class TestClassifier:
     @pytest.mark.parametrize("name", LIBRARIES)
     def test_the_start_is_neither_forgotten_nor_counted_twice(self, name, k):
         X, y = data(k)
-        model = CAPBoostingClassifier(estimators()[name], strategy=Strategy.of(k)).fit(X, y)
+        model = CAPBoostingClassifier(trees(name), strategy=Strategy.of(k)).fit(X, y)
         shares = np.bincount(y) / len(y)
         np.testing.assert_allclose(model.predict_proba(X).mean(axis=0), shares, atol=0.03)
         assert (model.classes_[model.predict_proba(X).argmax(axis=1)] == model.predict(X)).all()
@@ -111,7 +112,7 @@ class TestClassifier:
         X, y = data()
         l = np.array([1.5, -0.5, -1.0])
         plain, moved = (
-            CAPBoostingClassifier(estimators()[name], strategy=Strategy.of(3, l=given)).fit(X, y).decision_function(X)
+            CAPBoostingClassifier(trees(name), strategy=Strategy.of(3, l=given)).fit(X, y).decision_function(X)
             for given in (np.zeros(3), l)
         )
         difference = plain - moved - l
@@ -121,7 +122,7 @@ class TestClassifier:
     def test_post_hoc_and_retrain_lowers_the_objective_on_other_samples(self, name):
         X, y = data(n=2400)
         X, X_test, y, y_test = train_test_split(X, NAMES[y], stratify=y, random_state=0)
-        model = CAPBoostingClassifier(estimators()[name], "balanced", cv=3).fit(X, y)
+        model = CAPBoostingClassifier(trees(name), "balanced", cv=3).fit(X, y)
         assert isinstance(model.tuned_, CAPClassifierCV)
         assert set(model.predict(X_test)) <= set(NAMES)
         before, after = (
@@ -134,7 +135,7 @@ class TestClassifier:
     def test_growth_ends_where_the_objective_is_best(self, name):
         X, y = data()
         X, X_val, y, y_val = train_test_split(X, NAMES[y], stratify=y, random_state=0)
-        given = estimators()[name].set_params(
+        given = trees(name).set_params(
             **{"lightgbm": {"early_stopping_round": 5}}.get(name, {"early_stopping_rounds": 5}),
             **({"iterations": 300} if name == "catboost" else {"n_estimators": 300}),
         )
@@ -153,7 +154,7 @@ class TestClassifier:
     @pytest.mark.parametrize("name", LIBRARIES)
     def test_it_is_kept_and_copied(self, name):
         X, y = data(n=300)
-        model = CAPBoostingClassifier(estimators()[name], strategy=Strategy.logit_adjustment([80, 15, 5])).fit(X, y)
+        model = CAPBoostingClassifier(trees(name), strategy=Strategy.logit_adjustment([80, 15, 5])).fit(X, y)
         again = pickle.loads(pickle.dumps(model))
         np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
         clone(model).fit(X, y)
@@ -162,7 +163,9 @@ class TestClassifier:
         X, y = data(n=300)
         counts = np.random.default_rng(0).integers(1, 4, len(y))
         how = {"strategy": Strategy.of(3, omega=[0.5, 1, 3], l=[0.5, 0, -0.5])}
-        estimator = LGBMClassifier(n_estimators=5, min_child_samples=1, min_child_weight=0.5, verbose=-1, n_jobs=1)
+        estimator = trees("lightgbm").set_params(
+            n_estimators=5, num_leaves=31, min_child_samples=1, min_child_weight=0.5
+        )
         weighted = CAPBoostingClassifier(estimator, **how).fit(X, y, counts)
         repeated = CAPBoostingClassifier(estimator, **how).fit(X.repeat(counts, axis=0), y.repeat(counts))
         np.testing.assert_allclose(weighted.start_, repeated.start_, atol=1e-12)
@@ -173,7 +176,7 @@ class TestClassifier:
         X, y = data()
         policy = Policy(Strategy.of(3, l=[2.0, 0.0, -2.0]), "balanced", ("rare", "common", "Ärmel"))
         how = {"strategy": policy, "weighting": 0}
-        model = CAPBoostingClassifier(estimators()["lightgbm"], **how).fit(X, NAMES[y])
+        model = CAPBoostingClassifier(trees("lightgbm"), **how).fit(X, NAMES[y])
         expected = dict(zip(policy.classes, policy.strategy.l, strict=True))
         assert dict(zip(model.classes_.tolist(), model.strategy_.l, strict=True)) == expected
 
@@ -183,7 +186,7 @@ class TestClassifier:
         X, y = data()
         more = {"eval_set": (X[::2], names[y[::2]])} if watching else {}
         objective = f"0.5*err[{names[2]}]+0.5*balanced"
-        model = CAPBoostingClassifier(estimators()["lightgbm"], objective, cv=3).fit(X, names[y], **more)
+        model = CAPBoostingClassifier(trees("lightgbm"), objective, cv=3).fit(X, names[y], **more)
         scores = X if not watching else model.predict_proba(X)
         assert set(model.tuned_.predict(scores)) <= set(names)
         assert model.strategy_.omega.argmax() == 2
@@ -202,21 +205,21 @@ class TestClassifier:
     )
     def test_wrong_settings_are_refused(self, change, message):
         with pytest.raises(ValueError, match=message):
-            CAPBoostingClassifier(estimators()["lightgbm"], **change).fit(*data())
+            CAPBoostingClassifier(trees("lightgbm"), **change).fit(*data())
 
     def test_not_fitted(self):
         with pytest.raises(NotFittedError):
-            CAPBoostingClassifier(estimators()["lightgbm"]).predict([[0.0]])
+            CAPBoostingClassifier(trees("lightgbm")).predict([[0.0]])
 
     def test_unknown_labels_to_watch_are_refused(self):
         X, y = data()
         with pytest.raises(InputError, match="the y of eval_set holds 'lynx'"):
-            CAPBoostingClassifier(estimators()["lightgbm"]).fit(X, NAMES[y], eval_set=(X[:2], ["rare", "lynx"]))
+            CAPBoostingClassifier(trees("lightgbm")).fit(X, NAMES[y], eval_set=(X[:2], ["rare", "lynx"]))
         with pytest.raises(InputError, match="one pair"):
-            CAPBoostingClassifier(estimators()["lightgbm"]).fit(X, NAMES[y], eval_set=X)
+            CAPBoostingClassifier(trees("lightgbm")).fit(X, NAMES[y], eval_set=X)
 
     def test_catboost_without_a_learning_rate_says_so(self):
-        model = CatBoostClassifier(iterations=2, verbose=0, allow_writing_files=False)
+        model = pytest.importorskip("catboost").CatBoostClassifier(iterations=2, verbose=0, allow_writing_files=False)
         with pytest.warns(InputWarning, match="set learning_rate"):
             CAPBoostingClassifier(model, strategy=Strategy.of(3)).fit(*data(n=200))
 
@@ -232,6 +235,7 @@ class TestMetric:
         assert metric.lightgbm_sklearn(y, scores) == (metric.name, metric.value(scores, y), False)
 
     def test_names_suit_xgboost_s_log(self):
+        xgboost = pytest.importorskip("xgboost")
         assert ClassErrorMetric("0.5*cvar:0.2 + 0.5*plain").name == "0.5*cvar@0.2+0.5*plain"
         X, y = data(n=300)
         loss, metric = TreeLoss(Strategy.of(3)), ClassErrorMetric("cvar:0.4")

@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
 import torch
 from typer.testing import CliRunner
 

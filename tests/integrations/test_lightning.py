@@ -1,8 +1,10 @@
 """Lightning with a tiny network: tuned every epoch, and the policy in the checkpoint."""
 
-import lightning as L
 import numpy as np
 import pytest
+
+pytest.importorskip("lightning")
+import lightning as L
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 

@@ -4,9 +4,11 @@ import re
 import warnings
 from pathlib import Path
 
-import lightning
 import numpy as np
 import pytest
+
+pytest.importorskip("lightning")
+import lightning
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 

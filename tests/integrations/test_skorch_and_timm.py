@@ -4,6 +4,8 @@ from functools import partial
 
 import numpy as np
 import pytest
+
+pytest.importorskip("torch")
 import torch
 from sklearn.datasets import make_classification
 from sklearn.model_selection import train_test_split

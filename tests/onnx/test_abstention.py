@@ -4,6 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
 from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 

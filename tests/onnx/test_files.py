@@ -4,8 +4,10 @@ import os
 from contextlib import suppress
 
 import numpy as np
-import onnx
 import pytest
+
+pytest.importorskip("onnx")
+import onnx
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from capri import InputError, Policy, Strategy

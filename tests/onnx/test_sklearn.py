@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("skl2onnx")
 from onnxruntime import InferenceSession
 from skl2onnx import to_onnx
 from sklearn.datasets import make_classification

@@ -172,7 +172,7 @@ class TestSearch:
     @pytest.mark.filterwarnings("error")
     def test_what_cannot_be_kept_is_said(self):
         scores, y = draw(600)
-        with pytest.warns(UserWarning, match="Nothing was found that keeps what was asked for"):
+        with pytest.warns(UserWarning, match="keeps what was asked for. A lower min_coverage leaves more room"):
             adjuster = LogitAdjuster("balanced", reject="until worst <= 0.001", bootstrap=0).fit(scores, y)
         assert not adjuster.abstention_.met
 

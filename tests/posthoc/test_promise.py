@@ -4,19 +4,22 @@ import json
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import binom
 from sklearn.linear_model import LogisticRegression
 
-from capri import CAPClassifierCV, InputError, LogitAdjuster, Policy, evaluate
+from capri import AbsentClassWarning, CAPClassifierCV, InputError, LogitAdjuster, Policy, evaluate
 from capri.constraints import as_constraint
 from capri.forms import ClassContext
 from capri.posthoc import conformal_sets
 from capri.posthoc.promise import (
     Promise,
     PromiseWarning,
+    Proof,
     divided,
     learn_then_test,
+    promised,
     requirements,
     stricter,
 )
@@ -190,6 +193,17 @@ class TestFit:
             scores, y, class_counts=[1, 1, 1, 1, 1]
         )
 
+    def test_the_recall_of_a_group_is_about_the_shares_within_it(self):
+        """Most samples of the group were of an easy class; in the world they are of a hard one."""
+        rng = np.random.default_rng(0)
+        y = rng.choice(3, 600, p=[0.4, 0.5, 0.1])
+        scores = rng.normal(size=(600, 3)) + np.array([3, 3, 1])[y][:, None] * np.eye(3)[y]
+        how = {"constraints": ["recall[group:g] >= 0.6"], "guarantee": 0.95, "bootstrap": 0, "groups": list("fgg")}
+        with pytest.raises(InputError, match="or ask for the recall of classes"):
+            LogitAdjuster("plain", **how, target_shares=[0.4, 0.1, 0.5]).fit(scores, y)
+        of_group = np.bincount(y) * [3, 1, 1]  # other shares than here, but not within the group
+        assert LogitAdjuster("plain", **how, target_shares=of_group).fit(scores, y).promise_.held
+
     @pytest.mark.parametrize(
         ("settings", "more", "message"),
         [
@@ -235,6 +249,35 @@ class TestFit:
         with pytest.warns(PromiseWarning, match="Nothing can be promised"):
             adjuster = LogitAdjuster("plain", **how).fit(scores[keep], y[keep])
         assert not adjuster.promise_.held
+
+    def test_too_few_samples_are_told_from_a_rate_that_is_too_low(self):
+        needed, asked = needs("recall[*] >= 0.5"), [as_constraint("recall[*] >= 0.5")]
+        y = np.repeat([0, 1, 2, 3], [10, 3, 10, 10])
+        decisions = np.where((y == 1) | (y == 2), 0, y)
+        seen = np.array([20, 6, 20, 20, 2])
+        said = str(promised(needed, asked, Proof(0, False, 1, 0.95, y, decisions), seen, NAMES))
+        assert "recall[b] is 0.0 % in 3 of them; it takes 5 of them at least." in said  # 0.5 ** 5 < 0.05 < 0.5 ** 4
+        assert "recall[c] is 0.0 % in 10 of them; that is not above 0.5, so no number of samples would do." in said
+        assert "recall[e] is unknown; it takes 5 of them at least." in said
+
+    def test_a_promise_for_every_class_names_those_without_samples(self):
+        scores, y = draw(800, 0, NAMES)
+        scores, y = scores[y != "e"], y[y != "e"]
+        how = {"guarantee": 0.9, "bootstrap": 0, "classes": NAMES, "absent": "ignore"}
+        for texts, silent in ((["recall[*] >= 0.1"], ("e",)), (["worst <= 0.9"], ("e",)), (["plain <= 0.9"], ())):
+            with pytest.warns(AbsentClassWarning):
+                promise = LogitAdjuster("plain", constraints=texts, **how).fit(scores, y).promise_
+            assert promise.held
+            assert promise.silent == silent
+            assert ("none of which is of e, so nothing is said of that." in str(promise)) == bool(silent)
+
+    def test_columns_of_unlabelled_scores_are_found_by_name(self):
+        scores, y = draw(600, 0)
+        named = pd.DataFrame(scores, columns=[f"s{k}" for k in range(5)])
+        how = {"constraints": ["recall[0] >= 0.4"], "guarantee": 0.9, "bootstrap": 0, "classes": range(5)}
+        one = LogitAdjuster(**how).fit(named, y, X_unlabelled=named)
+        other = LogitAdjuster(**how).fit(named, y, X_unlabelled=named[named.columns[::-1]])
+        np.testing.assert_array_equal(one.strategy_.l, other.strategy_.l)
 
     def test_other_shares_take_the_promise_back(self):
         scores, y = draw(1000, 0)

@@ -528,7 +528,10 @@ class Abstention:
             f"{percent(least)} % of its samples or more ({clipped(name)}), where {100 * self.min_coverage:g} % are "
             "asked for."
         )
-        return said if self.met else said + " Nothing was found that keeps what was asked for."
+        if self.met:
+            return said
+        room = " A lower min_coverage leaves more room." if self.min_coverage else ""
+        return f"{said} Nothing was found that keeps what was asked for.{room}"
 
     def as_json(self) -> dict[str, Any]:
         """For the policy."""

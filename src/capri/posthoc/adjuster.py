@@ -603,6 +603,8 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         counts = classes.align(known["class_counts"], "class_counts")
         shares = self._shares(classes, None if counts is None else check_counts(counts, len(classes)), None)
         refuse_other_shares(needed, seen, shares)
+        if (further := known["X_unlabelled"]) is not None:
+            known = known | {"X_unlabelled": np.asarray(self._arranged(further, "X_unlabelled"))}
         tuning, testing = divided(needed, labels, len(classes), self.random_state)
         how: dict[str, Any] = {"guarantee": None, "classes": classes.labels, "absent": "ignore"}
 
@@ -628,7 +630,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
         )
         kept_constraints = path[found.best].constraints or ()
         self._take(tuned(kept_constraints, bootstrap=self.bootstrap))
-        self.promise_ = promised(needed, asked, found, seen)
+        self.promise_ = promised(needed, asked, found, seen, classes.names)
         self.validation_ = replace(self.validation_, limits=self.promise_.limits, feasible=True)  # of what is promised
         every = {"digest": data_digest(scores, labels), "n_samples": len(labels)}
         self.policy_ = replace(

@@ -12,7 +12,8 @@ wrongly is at most 1 − confidence (fixed-sequence testing; Angelopoulos et al.
 
 Recall: hits among the samples of a class. Precision: hits among the samples decided for it. F1 ≥ f is the same as
 TP/(TP + FP + FN) ≥ f/(2 − f): hits among the samples that are of the class or decided for it. The plain error: hits
-among all. Floors on the last three are about the shares of classes among the samples, recall about no shares.
+among all. Floors on the last three are about the shares of classes among the samples, recall about no shares but those
+within a group.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from scipy.stats import beta, binom
 from capri._checks import InputError, InputWarning, Ints, shortest
 from capri.constraints import Constraint, as_constraint
 from capri.forms import ClassContext
-from capri.objectives import classes_meant, of_class
+from capri.objectives import EVERY, classes_meant, of_class
 from capri.sampling import halves
 from capri.sentences import percent
 
@@ -134,16 +135,24 @@ def each_class(classes: ClassContext) -> list[NDArray[np.bool_]]:
 def refuse_other_shares(
     needed: Sequence[Requirement], seen: NDArray[np.float64], shares: NDArray[np.float64] | None
 ) -> None:
-    """Precision, F1 and accuracy can be tested on samples in the shares of the world alone."""
-    about = [part for part in needed if part.quality != "recall"]
-    if not about or shares is None or np.allclose(shares / shares.sum(), seen / seen.sum(), atol=SAME_SHARES):
-        return
-    raise InputError(
-        f"constraint '{about[0].constraint}' depends on the shares of the classes, and those of the world are said to "
-        "be others than those of these samples; test it in these shares with {argument}, or ask for recall.",
-        argument="target_shares",
-        value="validation",
-    )
+    """What depends on shares can be tested on samples in the shares of the world alone.
+
+    Precision, F1 and accuracy depend on those of all classes, the recall of a group on those of its classes.
+    """
+    about = [] if shares is None else [part for part in needed if _in_other_shares(part, seen, shares)]
+    if about:
+        raise InputError(
+            f"constraint '{about[0].constraint}' depends on the shares of the classes, and those of the world are said "
+            "to be others than those of these samples; test it in these shares with {argument}, or ask for the recall "
+            "of classes.",
+            argument="target_shares",
+            value="validation",
+        )
+
+
+def _in_other_shares(part: Requirement, *shares: NDArray[np.float64]) -> bool:
+    one, other = (mass[part.classes] if part.quality == "recall" else mass for mass in shares)
+    return not np.allclose(one / one.sum(), other / other.sum(), atol=SAME_SHARES)
 
 
 def divided(needed: Sequence[Requirement], labels: Ints, n_classes: int, seed: int) -> tuple[Ints, Ints]:
@@ -195,9 +204,10 @@ def _raised(
 class Tested:
     """What the samples that test say of one floor.
 
-    value: the quality among them. proved: as asked. lower: what is sure of it, together with all others. more: how many
-    more validation samples would probably do, None where no number would. of: of which class, or "" for samples of all.
-    constraint: of which it is a part.
+    value: the quality among them. proved: as asked. lower: what is sure of it, together with all others. least: trials
+    with which nothing but hits would prove it, None where no number would. more: how many more validation samples would
+    probably do, None where the value is not above the floor. of: of which class, or "" for samples of all. constraint:
+    of which it is a part.
     """
 
     name: str
@@ -207,6 +217,7 @@ class Tested:
     p: float
     proved: bool
     lower: float
+    least: int | None
     more: int | None
     of: str
     constraint: str
@@ -232,6 +243,8 @@ class Promise:
         Constraints that are promised: those as asked or, where they cannot be, the nearest.
     tests : tuple of Tested
         Floor by floor.
+    silent : tuple of str
+        Classes without samples, of which a floor for every class says nothing.
     """
 
     confidence: float
@@ -241,6 +254,7 @@ class Promise:
     constraints: tuple[str, ...]
     nearest: tuple[str, ...]
     tests: tuple[Tested, ...]
+    silent: tuple[str, ...] = ()
 
     @property
     def headline(self) -> str:
@@ -249,12 +263,12 @@ class Promise:
         share = (100 * Decimal(str(self.confidence))).normalize()  # never rounded up, to 100 % least of all
         sure = f"With {share:f} % confidence, {', '.join(something)} on future samples"
         sure = sure if something else "Nothing can be promised"
-        on = f"by exact tests on {self.samples:,} samples that did not tune"
+        on = f"by exact tests on {self.samples:,} samples that did not tune{_silence(self.silent)}"
         return f"{sure}: {on}." if self.held else f"Not promised: {', '.join(self.constraints)}. {sure}: {on}."
 
     def __str__(self) -> str:
         missed = sorted((t for t in self.tests if not t.proved), key=lambda t: t.lower - t.floor)
-        said = [f"{t.name} is {percent(t.value)} % in {t.trials} of them; {_remedy(t)}." for t in missed[:SHOWN]]
+        said = [f"{_seen(t)}; {_remedy(t)}." for t in missed[:SHOWN]]
         if len(missed) > SHOWN:
             said.append(f"Floors that are not proved besides: {len(missed) - SHOWN}.")
         return " ".join([self.headline, *said])
@@ -281,10 +295,25 @@ class Promise:
         }
 
 
+def _silence(classes: Sequence[str]) -> str:
+    if not classes:
+        return ""
+    more = f" and {len(classes) - SHOWN} more classes" if len(classes) > SHOWN else ""
+    return f", none of which is of {', '.join(classes[:SHOWN])}{more}, so nothing is said of that"
+
+
+def _seen(test: Tested) -> str:
+    return (
+        f"{test.name} is {percent(test.value)} % in {test.trials} of them" if test.trials else f"{test.name} is unknown"
+    )
+
+
 def _remedy(test: Tested) -> str:
-    if test.more is None:
-        return f"that is not above {shortest(test.floor)}, so no number of samples would do"
-    return f"about {test.more:,} more validation samples{' of ' + test.of if test.of else ''} would do"
+    if test.more is not None:
+        return f"about {test.more:,} more validation samples{' of ' + test.of if test.of else ''} would do"
+    if test.least is not None and test.trials < test.least:
+        return f"it takes {test.least:,} of them at least"
+    return f"that is not above {shortest(test.floor)}, so no number of samples would do"
 
 
 class Proof(NamedTuple):
@@ -330,7 +359,11 @@ def learn_then_test(
 
 
 def promised(
-    needed: Sequence[Requirement], constraints: Sequence[Constraint], proof: Proof, seen: NDArray[np.float64]
+    needed: Sequence[Requirement],
+    constraints: Sequence[Constraint],
+    proof: Proof,
+    seen: NDArray[np.float64],
+    class_names: Sequence[str],
 ) -> Promise:
     """What may be said of the policy that was chosen. seen: (K,) all validation samples of each class.
 
@@ -347,7 +380,7 @@ def promised(
         tests.append(
             Tested(
                 part.name, part.floor, part.of_rate(rate), trials, p, p <= 1 - confidence, part.of_rate(lower),
-                _more(part.rate, rate, trials, have, confidence), of, part.constraint,
+                _least(part.rate, confidence), _more(part.rate, rate, trials, have, confidence), of, part.constraint,
             )
         )  # fmt: skip
     nearest = tuple(map(str, constraints))
@@ -357,13 +390,27 @@ def promised(
             for c in constraints
         ]
         nearest = tuple(_lowered(c, floor) for c, floor in zip(constraints, floors, strict=True))
-    return Promise(confidence, held, len(y), proof.tried, tuple(map(str, constraints)), nearest, tuple(tests))
+    of_each = any(_of_every_class(constraint, class_names) for constraint in constraints)
+    silent = tuple(name for name, n in zip(class_names, seen, strict=True) if of_each and n == 0)
+    return Promise(confidence, held, len(y), proof.tried, tuple(map(str, constraints)), nearest, tuple(tests), silent)
+
+
+def _of_every_class(constraint: Constraint, class_names: Sequence[str]) -> bool:
+    name = constraint.objective.name
+    return _WHOLE.get(name) == "recall" or (name.endswith(f"[{EVERY}]") and EVERY not in class_names)
 
 
 def _lowered(constraint: Constraint, floor: float) -> str:
     """The constraint with another floor, rounded down to what is sure."""
     down = np.floor(1000 * floor) / 1000
     return str(replace(constraint, bound=float(down) if constraint.floor else float(round(1 - down, 3))))
+
+
+def _least(floor: float, confidence: float) -> int | None:
+    """How many trials prove the floor, if all of them are hits."""
+    if floor == 1:
+        return None
+    return 1 if floor == 0 else int(np.ceil(np.log(1 - confidence) / np.log(floor) - 1e-9))
 
 
 def _more(floor: float, rate: float, trials: int, have: float, confidence: float) -> int | None:
