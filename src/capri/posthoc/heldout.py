@@ -142,7 +142,7 @@ def gained(problem: Problem, judged: Judged, rung: str = TUNED, *, draws: int, s
     rng = np.random.default_rng(seed)
     gains = np.empty(draws)
     for d in range(draws):
-        amounts = cells.normalised(rng.gamma(cells.mass), problem.totals)
+        amounts = cells.normalised(rng.standard_gamma(cells.mass), problem.totals)
         before, after = (_value(problem, cells.classes, decided, amounts) for decided in (cells.before, cells.after))
         gains[d] = before - after
     wider = np.sqrt(2 * (1 + UNSTEADY * problem.present.sum() / np.count_nonzero(problem.given)))
