@@ -476,6 +476,27 @@ def sweep_moments(
 
 
 @compiled()
+def margins_of_cells(
+    classes: Array, before: Array, after: Array, mass: Array, totals: Array, margins: Array
+) -> None:  # pragma: no cover
+    """margins (2, 2, K): hits and column sums before, and after, of cells whose mass is scaled to the class totals."""
+    factors = np.zeros(len(totals))
+    for cell in range(len(mass)):
+        factors[classes[cell]] += mass[cell]
+    for k in range(len(totals)):
+        factors[k] = totals[k] / factors[k] if factors[k] > 0 else 0.0
+    for cell in range(len(mass)):
+        k = classes[cell]
+        amount = mass[cell] * factors[k]
+        margins[0, 1, before[cell]] += amount
+        margins[1, 1, after[cell]] += amount
+        if before[cell] == k:
+            margins[0, 0, k] += amount
+        if after[cell] == k:
+            margins[1, 0, k] += amount
+
+
+@compiled()
 def _best(scores: Array, m: Array, l: Array) -> float:
     """max_k m_k o_k − l_k of some classes of a sample."""
     best = -np.inf
