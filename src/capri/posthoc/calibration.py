@@ -43,7 +43,7 @@ from capri.forms import ConfusionForm, Form, MarginFunction, unit
 from capri.posthoc import _kernels
 from capri.posthoc._compiled import summed
 from capri.posthoc.adjustment import Vector
-from capri.posthoc.matrices import LARGE, whole
+from capri.posthoc.matrices import LARGE, Rows, whole
 from capri.posthoc.opinion import Opinion, in_units
 from capri.posthoc.problem import Problem, tally
 from capri.posthoc.smooth import SHARPNESS, descend, median_margin, neighbour
@@ -210,7 +210,8 @@ class _Likelihood:
     def thinned(self) -> _Likelihood:
         """Of some of the samples of each class."""
         rows, few = np.sort(np.argsort(self.y, kind="stable")[::THIN]), copy(self)
-        few.scores, few.y, few.weight, few.own = self.scores[rows], self.y[rows], self.weight[rows], np.empty(len(rows))
+        own = np.empty(len(rows))
+        few.scores, few.y, few.weight, few.own = Rows.of(self.scores, rows), self.y[rows], self.weight[rows], own
         few._last = None
         few.__dict__.pop("_given", None)
         return few

@@ -342,15 +342,18 @@ def descend(
 
     stiffness: curvature by each coordinate, where it is known to differ much; then fewer steps are needed.
     """
+    held = [function]  # and let go: what scipy leaves behind holds on to `scaled` until garbage is collected
     unit = np.ones(len(start)) if stiffness is None else np.exp2(-np.round(np.log2(stiffness) / 2))  # exact factors
 
     def scaled(x: Vector) -> tuple[float, Vector]:
-        value, gradient = function(unit * x)
+        value, gradient = held[0](unit * x)
         return value, unit * gradient
 
     options = {"maxiter": max_iterations, "maxfun": 2 * max_iterations, "ftol": PRECISION}
     with _one_blas_thread:
-        return unit * np.asarray(minimize(scaled, start / unit, jac=True, method="L-BFGS-B", options=options).x)
+        found = minimize(scaled, start / unit, jac=True, method="L-BFGS-B", options=options).x
+    held.clear()
+    return unit * np.asarray(found)
 
 
 @dataclass(frozen=True, eq=False)
