@@ -29,6 +29,13 @@ ROUND_OFF = 0.02  # of the least of several qualities in its smooth twin
 LIFT = 0.01  # of recalls in the smooth twin of their geometric mean, whose gradient is infinite at a recall of 0
 
 
+def unit(size: int, at: int, length: float = 1.0) -> Vector:
+    """(size,) zeros, but for one place."""
+    vector = np.zeros(size)
+    vector[at] = length
+    return vector
+
+
 @dataclass(frozen=True, eq=False)
 class ClassContext:
     """What an objective may know of the classes, besides their errors.

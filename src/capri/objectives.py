@@ -38,6 +38,7 @@ from capri.forms import (
     Vector,
     add,
     scale,
+    unit,
 )
 from capri.metrics import Metric, as_metric, is_scorer_name, refuse_scores
 
@@ -441,7 +442,7 @@ def quantile(classes: ClassContext, a: Any) -> Form:
     rank = tail_size(k, _number(a, "quantile's a", 0, 1, open_low=True)) - 1
     width = 1 + k // 40  # the smooth twin averages over neighbours in rank, a triangle of this half-width
     triangle = np.maximum(0.0, 1 - np.abs(np.arange(k) - rank) / width)
-    return _ranked(np.eye(k)[rank], triangle / triangle.sum())
+    return _ranked(unit(k, rank), triangle / triangle.sum())
 
 
 @register_objective("cvar", on="classes", parameter="a")
@@ -462,13 +463,13 @@ def mix(classes: ClassContext, lam: Any) -> Form:
 @register_objective("worst", on="classes")
 def worst(classes: ClassContext) -> Form:
     """The worst class error."""
-    return _ranked(np.eye(classes.n_classes)[0])
+    return _ranked(unit(classes.n_classes, 0))
 
 
 @register_objective("min_recall", on="classes")
 def min_recall(classes: ClassContext) -> Form:
     """1 − the least recall of a class, which is the worst class error."""
-    return _ranked(np.eye(classes.n_classes)[0])
+    return _ranked(unit(classes.n_classes, 0))
 
 
 @register_objective("gmean", on="classes")
@@ -483,7 +484,7 @@ def worst_group(classes: ClassContext) -> Form:
     if classes.groups is None:
         raise InputError("objective 'worst_group' needs {argument}: the group of each class.", argument="groups")
     _, index = np.unique(classes.groups, return_inverse=True)
-    return _ranked(np.eye(int(index.max()) + 1)[0], groups=index.astype(np.int64))
+    return _ranked(unit(int(index.max()) + 1, 0), groups=index.astype(np.int64))
 
 
 def _shot(classes: ClassContext, name: str, chosen: Callable[[Vector], NDArray[np.bool_]]) -> Form:
@@ -553,7 +554,7 @@ def _missed(classes: ClassContext, name: str, which: Any) -> Form:
     if groups is None:
         return _linear(_indicator(classes, name, which))
     if str(which) == EVERY:
-        return _ranked(np.eye(classes.n_classes)[0])
+        return _ranked(unit(classes.n_classes, 0))
     inside = classes.shares * (groups >= 0)
     return _linear(inside / inside.sum())
 
@@ -601,7 +602,7 @@ def _indicator(classes: ClassContext, name: str, which: Any) -> Vector:
         raise InputError(
             f"{name}[{which}]: no such class with samples; give an index 0 … {max(numbers)} or a class name."
         )
-    return np.eye(classes.n_classes)[at]
+    return unit(classes.n_classes, at)
 
 
 @register_objective("macro_f1", on="classes")

@@ -133,6 +133,18 @@ class TestRefusals:
             drained(as_source(folder))
         assert f"{path}: has no column 'score_4', which part-0.parquet has" in str(refused.value)
 
+    @pytest.mark.parametrize("prefix", ["score_", ""])
+    def test_a_file_with_a_class_more(self, folder, write, columns, prefix):
+        named = {k.replace("score_", prefix): v[:100] for k, v in columns.items()}
+        for i in range(3):
+            write(f"scores/part-{i}.parquet", named | ({f"{prefix}new": named["label"]} if i == 1 else {}))
+        with pytest.raises(InputError, match=f"part-1.parquet: has a column '{prefix}new', which part-0.parquet lacks"):
+            drained(as_source(folder))
+
+    def test_a_file_with_a_column_more_that_is_no_score(self, folder, write, columns):
+        write("scores/part-1.parquet", {k: v[:1000] for k, v in columns.items()} | {"id": np.arange(1000)})
+        assert len(drained(as_source(folder))[1]) == 3000
+
     def test_a_column_that_is_text(self, folder, write, columns):
         bad = {k: v[:1000] for k, v in columns.items()} | {"score_4": ["1"] * 300 + ["much"] + ["1"] * 699}
         path = write("scores/part-1.parquet", bad, row_group_size=200)

@@ -134,6 +134,25 @@ class TestLikelihood:
         assert set(passes) == {2000, 250}
         np.testing.assert_allclose(found.posterior(tail.scores), alone.posterior(tail.scores), atol=2e-3)
 
+    @pytest.mark.parametrize("scale", [0.2, 1.0, 3.0, 8.0])
+    def test_certain_odds_are_told_without_passes_and_are_what_passes_would_tell(self, scale, monkeypatch):
+        (scores, y, _), found = drawn(k=5, seed=2), {}
+        for certain in (40.0, np.inf):
+            monkeypatch.setattr(calibration, "CERTAIN", certain)
+            likelihood = calibration._Likelihood(Problem(scale * scores, y), np.full(5, 100.0))
+            passes, seen = [], likelihood._seen
+            monkeypatch.setattr(
+                likelihood, "_seen", lambda theta, s=seen, p=passes: p.append(1) or s(theta), raising=False
+            )
+            theta = descend(likelihood, np.zeros(8), 60)
+            reached, most = likelihood(theta), likelihood.most_seen()
+            assert seen(theta).sum() <= most
+            p = likelihood.probability(likelihood.at_its_word()[1], theta, reached, most)
+            found[certain] = p, len(passes)
+        assert found[40.0][0] == pytest.approx(found[np.inf][0], abs=1e-15)
+        assert found[np.inf][1] == 1
+        assert found[40.0][1] == (scale == 1)
+
     def test_the_spread_of_biases_is_learnt(self):
         even, uneven = (drawn(k=8, bias=b * np.tile([1.0, -1.0], 4), seed=5) for b in (0.0, 0.8))
         spreads = []

@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from scipy.special import softmax
+from scipy.stats import gamma
 
 from capri import LogitAdjuster
 from capri.evidence import Evidence
@@ -228,3 +229,12 @@ class TestFit:
         assert adjuster.validation_.improvement is adjuster.validation_.interval is None
         assert adjuster.validation_.in_sample > 0.1
         assert adjuster.path_ == {}
+
+
+@pytest.mark.parametrize("mass", [0.002, 0.03, 0.5])
+def test_draws_for_many_cells_are_of_the_gamma_distribution(rng, mass):
+    drawn = heldout._gamma(rng, np.full(2 * heldout.MANY, mass))
+    for least in (1e-9, 1e-3, 0.1, 1.0):
+        share = gamma(mass).sf(least)
+        assert (drawn > least).mean() == pytest.approx(share, abs=5 * np.sqrt(share / len(drawn)))
+    assert drawn.mean() == pytest.approx(mass, rel=5 / np.sqrt(mass * len(drawn)))

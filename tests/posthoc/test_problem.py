@@ -17,6 +17,16 @@ def test_worth_compares_by_violation_first_and_beyond_rounding():
     assert not Worth(0.2, 0.0).better_than(Worth(0.1, 1.0))
 
 
+def test_what_is_known_of_the_scores_is_known_of_some_of_them_and_of_no_others(tail, rng):
+    problem, chosen = Problem(tail.scores, tail.y), rng.uniform(size=len(tail.y)) < 0.5
+    problem.predict(problem.neutral)
+    among = problem.subset(chosen)
+    np.testing.assert_array_equal(among.predict(problem.neutral), tail.scores[chosen].argmax(axis=1))
+    assert among.derived().of_scores is among.of_scores
+    other = problem.derived(scores=-tail.scores)
+    np.testing.assert_array_equal(other.predict(problem.neutral), (-tail.scores).argmax(axis=1))
+
+
 def test_a_violation_is_one_beyond_rounding(tail_of):
     assert Worth(0.0, 0.5).feasible
     assert Worth(1e-11, 0.5).feasible

@@ -30,6 +30,15 @@ class TestSearch:
             assert worth == found.worth
             assert (w == found.weights["l"]).all()
 
+    @pytest.mark.parametrize("objective", ["balanced", "worst", "macro_f1"])
+    def test_one_direction_takes_one_line(self, tail, objective):
+        problem, space = Problem(tail.scores, tail.y, objective), Space.of(np.log(tail.counts)[:, None])
+        found = exact_search(problem, space)
+        assert found.lines == 1
+        w, worth = line_step(problem, space, found.weights["l"], found.worth, np.ones(1))
+        assert worth == found.worth
+        assert (w == found.weights["l"]).all()
+
     def test_says_when_rounds_ran_out(self, tail):
         assert exact_search(Problem(tail.scores, tail.y), Space.of(np.eye(5)), max_rounds=1).reason == "1 rounds done"
 

@@ -12,11 +12,10 @@ from numpy.typing import ArrayLike
 from capri._checks import InputError, short
 from capri.blocks.source import Source
 from capri.blocks.sources import ArraySource, IterableSource, TableSource, refused
-from capri.tables import ONLY, Archive, File, Table, opened
+from capri.tables import ONLY, SCORE_PREFIX, Archive, File, Table, opened
 
 LABELS = ("label", "y", "labels", "y_true")  # what columns of labels are called
 LISTS = ("scores", "logits", "proba", "probabilities")  # and arrays of scores, or columns of lists
-PREFIX = "score_"  # how score columns begin
 
 
 def as_source(
@@ -97,14 +96,14 @@ def _of_table(
     for name in (*wanted, *([] if label is None else [label])):
         if name not in table.names:
             raise InputError(f"{path}: has no column {name!r}; there are {short(table.names)}.")
-    named = None if wanted and wanted[0] in table.lists else [name.removeprefix(PREFIX) for name in wanted]
+    named = None if wanted and wanted[0] in table.lists else [name.removeprefix(SCORE_PREFIX) for name in wanted]
     return TableSource(table, wanted, label, str(path), named, rows)
 
 
 def score_columns(names: Sequence[str], lists: Sequence[str]) -> list[str]:
     """Those with the prefix, or the column of lists, or all."""
     return (
-        [name for name in names if name.startswith(PREFIX)]
+        [name for name in names if name.startswith(SCORE_PREFIX)]
         or [name for name in names if name in lists and name in LISTS][:1]
         or list(names)
     )

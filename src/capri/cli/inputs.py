@@ -28,11 +28,10 @@ from capri.classes import Classes, as_labels
 from capri.cli.classes import COUNT_KEYS, NAME_KEYS, class_names, class_numbers
 from capri.cli.messages import harmless
 from capri.cli.tables import opened, title
-from capri.tables import ONLY, Archive, Table, first_of
+from capri.tables import ONLY, SCORE_PREFIX, Archive, Table, first_of
 
 SCORE_KEYS = tuple(prefix + key for prefix in ("", "val_") for key in ("scores", "logits", "proba", "probabilities"))
 LABEL_KEYS = ("label", "y", "labels", "y_true")
-SCORE_PREFIX = "score_"
 ATTRIBUTE_KEYS = {"last_layer_norms": "norm", "norm": "norm", "noise": "noise"}  # as `capri train` writes them
 
 

@@ -312,23 +312,23 @@ def envelope_of_entries(
     times and after have room for as many changes as entries; where there are fewer, times are NaN. Few classes take
     over in a short part of a line, so each is looked for by itself: the first that crosses the one before.
     """
-    z = np.empty(len(classes))
+    z = np.empty(len(m))
     for i in range(len(first)):
         begin, end = starts[i], starts[i + 1]
         best, on_top = -np.inf, begin
         for entry in range(begin, end):
             k = classes[entry]
-            z[entry] = m[k] * np.float64(scores[entry]) - l[k]
-            level = z[entry] - low * g[k]
+            z[entry - begin] = m[k] * np.float64(scores[entry]) - l[k]
+            level = z[entry - begin] - low * g[k]
             if level > best:
                 best, on_top = level, entry
         first[i], place, since = classes[on_top], begin, low
         while True:
-            slope, level, cross, steepest, above = g[classes[on_top]], z[on_top], high, 0.0, on_top
+            slope, level, cross, steepest, above = g[classes[on_top]], z[on_top - begin], high, 0.0, on_top
             for entry in range(begin, end):
                 d = slope - g[classes[entry]]
-                if d > 0 and level - z[entry] <= cross * d:
-                    t = (level - z[entry]) / d
+                if d > 0 and level - z[entry - begin] <= cross * d:
+                    t = (level - z[entry - begin]) / d
                     if t < cross or (t == cross and d > steepest):
                         cross, steepest, above = t, d, entry
             if cross >= high or above == on_top:
@@ -473,6 +473,27 @@ def sweep_moments(
             decided += w * (w + 2 * columns[b])
             columns[b] += w
             event += 1
+
+
+@compiled()
+def margins_of_cells(
+    classes: Array, before: Array, after: Array, mass: Array, totals: Array, margins: Array
+) -> None:  # pragma: no cover
+    """margins (2, 2, K): hits and column sums before, and after, of cells whose mass is scaled to the class totals."""
+    factors = np.zeros(len(totals))
+    for cell in range(len(mass)):
+        factors[classes[cell]] += mass[cell]
+    for k in range(len(totals)):
+        factors[k] = totals[k] / factors[k] if factors[k] > 0 else 0.0
+    for cell in range(len(mass)):
+        k = classes[cell]
+        amount = mass[cell] * factors[k]
+        margins[0, 1, before[cell]] += amount
+        margins[1, 1, after[cell]] += amount
+        if before[cell] == k:
+            margins[0, 0, k] += amount
+        if after[cell] == k:
+            margins[1, 0, k] += amount
 
 
 @compiled()

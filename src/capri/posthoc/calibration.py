@@ -39,11 +39,11 @@ from scipy.special import expit
 
 from capri._lazy import once
 from capri.attributes import frequency
-from capri.forms import ConfusionForm, Form, MarginFunction
+from capri.forms import ConfusionForm, Form, MarginFunction, unit
 from capri.posthoc import _kernels
 from capri.posthoc._compiled import summed
 from capri.posthoc.adjustment import Vector
-from capri.posthoc.matrices import LARGE, whole
+from capri.posthoc.matrices import LARGE, Rows, whole
 from capri.posthoc.opinion import Opinion, in_units
 from capri.posthoc.problem import Problem, tally
 from capri.posthoc.smooth import SHARPNESS, descend, median_margin, neighbour
@@ -55,6 +55,8 @@ UNKNOWN_SPREAD = 1.0  # the same where training frequencies are unknown, which b
 HYPER_SPREAD, HYPER_CLASSES = 0.15, 2.0  # what is known of σ beforehand: as from so many classes of this spread
 NOISE_MEAN, NOISE_SPREAD = -3.0, 1.0  # of the prior of logit ε
 WORD_ODDS = 4.0  # that the model is to be taken at its word, before labels are seen
+CERTAIN = 40.0  # nats of odds beyond which a probability is 0 or 1 but for rounding
+NARROWEST = 100.0  # nats by which labels may narrow down log a and γ, and more than they ever do
 PROBE = 1e-2  # the step from which curvature is told
 ITERATIONS = 60
 THIN = 8  # of so many samples of a large problem, one tells where its search starts
@@ -118,9 +120,9 @@ def calibrate(problem: Problem, class_counts: Vector | None = None) -> Calibrati
     found = descend(likelihood, found, ITERATIONS, stiffness)
     if class_counts is None:  # then nothing can be taken at its word
         return likelihood.calibration(found)
-    reached = likelihood(found)
+    reached, most_seen = likelihood(found), likelihood.most_seen()
     word, at_word = likelihood.at_its_word()
-    p = likelihood.probability(at_word, found, reached)
+    p = likelihood.probability(at_word, found, reached, most_seen)
     return replace(likelihood.calibration(p * word + (1 - p) * found), word=p)
 
 
@@ -183,6 +185,10 @@ class _Likelihood:
         """Σ_i w_i q_ik (1 − q_ik): how much labels say of each class's bias."""
         return summed(_kernels.variances, (self.scores, self.weight), len(self.shift), *self._softening(theta))
 
+    def most_seen(self) -> float:
+        """No less than Σ_k of that, where `own` was told last: Σ_k q_ik (1 − q_ik) ≤ 1 − q_iy²."""
+        return float(self.weight @ (1 - self.own**2))
+
     def _prior(self, theta: Vector) -> tuple[float, Vector]:
         """−log prior of θ and its gradient."""
         a = float(np.exp(theta[0]))
@@ -204,15 +210,16 @@ class _Likelihood:
     def thinned(self) -> _Likelihood:
         """Of some of the samples of each class."""
         rows, few = np.sort(np.argsort(self.y, kind="stable")[::THIN]), copy(self)
-        few.scores, few.y, few.weight, few.own = self.scores[rows], self.y[rows], self.weight[rows], np.empty(len(rows))
+        own = np.empty(len(rows))
+        few.scores, few.y, few.weight, few.own = Rows.of(self.scores, rows), self.y[rows], self.weight[rows], own
         few._last = None
         few.__dict__.pop("_given", None)
         return few
 
     def stiffness(self, theta: Vector, times: float) -> Vector:
         """About the diagonal of the Hessian for so many times the samples; of log a, logit ε and γ by steps."""
-        slope, steps = self(theta)[1], PROBE * np.eye(3, len(theta))
-        of_all = [abs(self(theta + step)[1][j] - slope[j]) / PROBE for j, step in enumerate(steps)]
+        slope, k = self(theta)[1], len(theta)
+        of_all = [abs(self(theta + unit(k, j, PROBE))[1][j] - slope[j]) / PROBE for j in range(3)]
         return np.append(np.maximum(times * np.array(of_all), 1.0), times * self._seen(theta) + 1 / self.spread**2)
 
     def at_its_word(self) -> tuple[Vector, float]:
@@ -229,16 +236,24 @@ class _Likelihood:
         value = self._prior(theta)[0] - float(self.weight @ np.log(self._mixed(float(expit(theta[1])))))
         return theta, value
 
-    def probability(self, at_word: float, found: Vector, reached: tuple[float, Vector]) -> float:
-        """Of the model at its word, against the one that was found by freeing a, γ and b; by their values."""
+    def probability(self, at_word: float, found: Vector, reached: tuple[float, Vector], most_seen: float) -> float:
+        """Of the model at its word, against the one that was found by freeing a, γ and b; by their values.
+
+        Where these settle it, whatever the labels narrow down, no pass over the scores is made.
+        """
         value, slope = reached
+        k, odds = len(self.shift), np.log(WORD_ODDS) + value - at_word
+        most = k * np.log1p(most_seen * self.spread**2 / k) + NARROWEST  # of `narrowing`: log is concave
+        if odds > CERTAIN or odds + most / 2 < -CERTAIN:
+            return float(odds > 0)
         # log of posterior over prior precision: of b,
         narrowing = float(np.log1p(self._seen(found) * self.spread**2).sum())
         free = [0, 2]  # and of log a and γ together
-        curvature = np.array([self(found + PROBE * np.eye(len(found))[j])[1][free] - slope[free] for j in free]) / PROBE
+        nearby = [self(found + unit(len(found), j, PROBE))[1] for j in free]
+        curvature = np.array([there[free] - slope[free] for there in nearby]) / PROBE
         prior = 1 / (SCALE_SPREAD * SLOPE_SPREAD) ** 2
         narrowing += float(np.log(max(np.linalg.det(curvature + curvature.T) / 4 / prior, 1.0)))
-        return float(expit(np.log(WORD_ODDS) + value - at_word + narrowing / 2))
+        return float(expit(odds + narrowing / 2))
 
     def calibration(self, theta: Vector) -> Calibration:
         """What θ says."""

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from capri.forms import ErrorFunction, Form, MarginEvaluator
+from capri.forms import ErrorEvaluator, MarginEvaluator
+from capri.posthoc import _kernels
 from capri.posthoc._compiled import blocks_of
 from capri.posthoc.adjustment import Adjustment, Vector
 from capri.posthoc.calibration import Calibration, importance, labels_per_class
@@ -39,6 +40,7 @@ COMMON = 2.0  # n₂: how many labels the mean of all classes is worth
 ANY = 0.2  # the share of these that may lie in any cell
 UNSTEADY = 12.0  # samples per class at which tunings differ as much as samples do
 LEAST = 1e-3  # mass that is told from none
+MANY, SMALL, NOTHING = 2**16, 0.05, 1e-12  # cells, whose mass is drawn in fewer steps where it is small
 
 
 @dataclass(frozen=True)
@@ -142,23 +144,47 @@ def gained(problem: Problem, judged: Judged, rung: str = TUNED, *, draws: int, s
     rng = np.random.default_rng(seed)
     gains = np.empty(draws)
     for d in range(draws):
-        amounts = cells.normalised(rng.gamma(cells.mass), problem.totals)
-        before, after = (_value(problem, cells.classes, decided, amounts) for decided in (cells.before, cells.after))
-        gains[d] = before - after
+        gains[d] = _gain(problem, cells, _gamma(rng, cells.mass))
     wider = np.sqrt(2 * (1 + UNSTEADY * problem.present.sum() / np.count_nonzero(problem.given)))
     low, high = gains.mean() + wider * (np.quantile(gains, [0.05, 0.95]) - gains.mean())
     return Gain(float(gains.mean()), (float(low), float(high)))
 
 
-def _value(problem: Problem, classes: NDArray[np.int64], decided: NDArray[np.int64], amounts: Vector) -> float:
-    """The objective, where so much of each class is decided so."""
+def _gamma(rng: np.random.Generator, mass: Vector) -> Vector:
+    """Draws from Gamma(mass). Most of many cells have next to no mass, and of these nearly all draws are 0, or as good
+    as that: Gamma(m) is Gamma(m + 1) U^(1/m), and where U^(1/m) is less than `NOTHING` nothing more is drawn."""
+    if len(mass) < MANY:
+        return rng.standard_gamma(mass)
+    small, drawn = mass < SMALL, np.zeros(len(mass))
+    drawn[~small] = rng.standard_gamma(mass[~small])
+    places, u = np.flatnonzero(small), rng.random(np.count_nonzero(small))
+    told = u > NOTHING ** mass[places]
+    places, u = places[told], u[told]
+    drawn[places] = rng.standard_gamma(mass[places] + 1) * u ** (1 / mass[places])
+    return drawn
+
+
+def _gain(problem: Problem, cells: Cells, mass: Vector) -> float:
+    """By how much the objective is lower after than before, where the cells have so much mass for each class."""
     k, objective, rows = problem.n_classes, problem.objective, problem.totals
-    hits = tally(classes, amounts * (decided == classes), k)
-    if isinstance(objective, Form | ErrorFunction):
+    if isinstance(objective, ErrorEvaluator) or has_soft_twin(objective):
+        margins = np.zeros((2, 2, k))
+        _kernels.margins_of_cells(cells.classes, cells.before, cells.after, mass, rows, margins)
+        before, after = (_of_margins(problem, *of_either) for of_either in margins)
+    else:
+        keys, amounts = cells.classes * k, cells.normalised(mass, rows)
+        confusions = (tally(keys + decided, amounts, k * k).reshape(k, k) for decided in (cells.before, cells.after))
+        before, after = (objective(confusion) for confusion in confusions)
+    return before - after
+
+
+def _of_margins(problem: Problem, hits: Vector, columns: Vector) -> float:
+    """The objective, of so much that is right, and decided for each class."""
+    objective, rows = problem.objective, problem.totals
+    if isinstance(objective, ErrorEvaluator):
         return objective(1 - (hits / np.where(rows > 0, rows, 1.0))[problem.present])
-    if isinstance(objective, MarginEvaluator) and has_soft_twin(objective):
-        return objective.smooth(hits, rows, tally(decided, amounts, k))[0]
-    return objective(tally(classes * k + decided, amounts, k * k).reshape(k, k))
+    assert isinstance(objective, MarginEvaluator)
+    return objective.smooth(hits, rows, columns)[0]
 
 
 # -- cells ------------------------------------------------------------------------------------------------------------
@@ -228,7 +254,7 @@ def _of_all_classes(mass: NDArray[np.float64]) -> Vector:
 def _all_cells(problem: Problem, judged: Judged, first: NDArray[np.int64], second: NDArray[np.int64]) -> Cells:
     """For objectives on the confusion matrix: a cell for each class and pair of decisions that has mass."""
     k, y = problem.n_classes, problem.y[judged.rows]
-    i, c, opinion = _entries(_opinion(problem, judged), problem.present)
+    i, c, opinion = _opinion_told(problem, judged)
     some = _right_cells(problem, judged, first, second)
     common = np.tile(_of_all_classes(some.mass.reshape(-1, 4)), int(problem.present.sum()))
     classes = np.concatenate([y, c, some.classes])
@@ -237,6 +263,15 @@ def _all_cells(problem: Problem, judged: Judged, first: NDArray[np.int64], secon
     mass = np.concatenate([_label_mass(problem, judged), opinion, common])
     keys, inverse = np.unique((classes * k + before) * k + after, return_inverse=True)
     return Cells(keys // (k * k), keys // k % k, keys % k, tally(inverse, mass, len(keys)))
+
+
+def _opinion_told(problem: Problem, judged: Judged) -> tuple[NDArray[np.int64], NDArray[np.int64], Vector]:
+    """`_entries` of the opinion, which all rungs share."""
+    known = judged.__dict__.get("_told")
+    if known is None or known[0] is not problem.given:
+        known = problem.given, _entries(_opinion(problem, judged), problem.present)
+        judged.__dict__["_told"] = known
+    return known[1]
 
 
 def _entries(opinion: Any, present: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64], Vector]:

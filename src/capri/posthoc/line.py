@@ -151,15 +151,12 @@ def _trace_decisions(problem: Problem, start: Adjustment, g: Vector) -> tuple[Ve
 
 def trace_near(problem: Problem, left: Remainder, start: Adjustment, g: Vector, reach: float) -> NearLine:
     """The line of offsets for |t| < reach, where what is left of the scores decides."""
-    first, times, classes = (
-        np.empty(problem.n_samples, np.int64),
-        np.empty(len(left.classes)),
-        np.empty(len(left.classes), np.int64),
-    )
+    n_entries = len(left.classes)
+    first, times, classes = np.empty(problem.n_samples, np.int64), np.empty(n_entries), np.empty(n_entries, np.int32)
     entries = (left.starts, left.classes, left.scores)
     _kernels.envelope_of_entries(*entries, first, times, classes, *start, g, -reach, reach)
     found = np.flatnonzero(~np.isnan(times))
-    samples, times, after = left.samples[found], times[found], classes[found]
+    samples, times, after = left.samples_of(found), times[found], classes[found].astype(np.int64)
     follows = np.concatenate([[False], samples[1:] == samples[:-1]])[: len(samples)]
     before = np.where(follows, np.roll(after, 1), first[samples])
     last = first.copy()

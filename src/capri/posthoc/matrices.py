@@ -71,6 +71,11 @@ class Rows(Blockwise):
         self.matrix, self.rows = matrix, rows
         self.shape, self.dtype = (len(rows), matrix.shape[1]), matrix.dtype
 
+    @classmethod
+    def of(cls, matrix: Any, rows: Ints) -> Rows:
+        """Some rows of a matrix that may itself be some of another."""
+        return cls(matrix.matrix, matrix.rows[rows]) if isinstance(matrix, Rows) else cls(matrix, rows)
+
     def block(self, rows: Any) -> NDArray[Any]:
         """Some rows of these."""
         return np.asarray(self.matrix.take(self.rows[rows], axis=0))
@@ -89,9 +94,7 @@ def some_rows(matrix: Any, chosen: NDArray[np.bool_]) -> Any:
     """The chosen rows of a matrix: a copy of a small one, a view of a large one."""
     if matrix.size < LARGE:
         return matrix[chosen]
-    if isinstance(matrix, Rows):
-        return Rows(matrix.matrix, matrix.rows[chosen])
-    return Rows(matrix, np.flatnonzero(chosen))
+    return Rows.of(matrix, np.flatnonzero(chosen))
 
 
 class Stacked(Blockwise):

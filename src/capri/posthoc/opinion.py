@@ -78,7 +78,11 @@ class Opinion(Blockwise):
 
     def at(self, rows: Ints, columns: Any) -> NDArray[Any]:
         """The entries at pairs of row and column."""
-        q = np.exp(self.a * self.scores[rows, columns] + self.bias[columns] - self._pass[0][rows])
+        return self.at_scores(rows, columns, self.scores[rows, columns])
+
+    def at_scores(self, rows: Ints, columns: Any, scores: NDArray[Any]) -> NDArray[Any]:
+        """The same, where the scores there are at hand."""
+        q = np.exp(self.a * scores + self.bias[columns] - self._pass[0][rows])
         mass = self.share[rows] * ((1 - self.noise) * q + self.noise * self.shares[columns])
         return np.asarray(self.factor[columns] * (mass + self.label[rows] * (self.y[rows] == columns)))
 

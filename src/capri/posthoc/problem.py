@@ -35,7 +35,7 @@ from capri.forms import (
 )
 from capri.objectives import Objective, ObjectiveLike, as_objective
 from capri.posthoc import _kernels
-from capri.posthoc._compiled import by_rows
+from capri.posthoc._compiled import blocks_of, by_rows
 from capri.posthoc.adjustment import Adjustment, Direction, Vector
 from capri.posthoc.matrices import some_rows
 from capri.posthoc.opinion import Opinion
@@ -96,7 +96,7 @@ class Problem:
     given: (n_samples,) sample weights as the user gave them. shares: (K,) of the classes in the world, or None for
     those of the samples. weight: (n_samples,) how much a sample counts, given the shares. beliefs: (n_samples, K)
     masses of soft labels, or None where labels alone count. totals: (K,) mass of each class. caution: by how much each
-    limit is lowered.
+    limit is lowered. of_scores: what is known of the scores, whatever is asked of them, for all problems on them.
     """
 
     def __init__(
@@ -142,7 +142,9 @@ class Problem:
         shares: Vector | None = None,
         beliefs: Any = None,
         caution: Sequence[float] | None = None,
+        of_scores: dict[str, Any] | None = None,
     ) -> None:
+        self.of_scores: dict[str, Any] = {} if of_scores is None else of_scores
         self.scores, self.y, self.given, self.shares = scores, y, given, shares
         self.caution = caution if caution is not None else [0.0] * len(constraints)
         self.n_samples, self.n_classes = scores.shape
@@ -234,10 +236,12 @@ class Problem:
         by_rows(_kernels.right_intervals, (self.scores, self.y, low, high), *start, *direction)
         return low, high
 
-    @once
+    @property
     def _unadjusted(self) -> NDArray[np.int64]:
         """Predictions without adjustment, which many ask for."""
-        return self._decide(self.neutral)
+        if "unadjusted" not in self.of_scores:
+            self.of_scores["unadjusted"] = self._decide(self.neutral)
+        return np.asarray(self.of_scores["unadjusted"])
 
     def confusion(self, adjustment: Adjustment) -> NDArray[np.float64]:
         """Confusion matrix (weights) of an adjustment."""
@@ -274,12 +278,15 @@ class Problem:
         if not self.on_confusion:
             errors = self.errors(adjustment)[self.present]
             return [e(errors) for e in self.evaluators]
-        predictions = self.predict(adjustment)
-        if all(on_margins(e) for e in self.evaluators):
+        return self.values_of(self.predict(adjustment), self.evaluators)
+
+    def values_of(self, predictions: NDArray[np.int64], evaluators: Sequence[Evaluator]) -> list[float]:
+        """Objectives of predictions, by their confusion matrix, or by as much of it as they ask for."""
+        if all(on_margins(e) for e in evaluators):
             margins = self.margins_of(predictions)
-            return [self.of_margins(e, *margins) for e in self.evaluators]
+            return [self.of_margins(e, *margins) for e in evaluators]
         confusion = self.confusion_of(predictions)
-        return [on_confusion(e, confusion) for e in self.evaluators]
+        return [on_confusion(e, confusion) for e in evaluators]
 
     def margins_of(self, predictions: NDArray[np.int64]) -> tuple[Vector, Vector]:
         """Diagonal and column sums of the confusion matrix of predictions; row sums are the totals."""
@@ -302,14 +309,27 @@ class Problem:
     def screen(self, centre: Adjustment, radius: float, reach: float = 0.0) -> Remainder:
         """What is left of the scores in a box, by which adjustments in it are judged from now on."""
         self.remainder = left = screen(self.scores, centre, radius, reach)
-        self.entry_masses = self.mass(left.samples, left.classes.astype(np.int64)).astype(self.scores.dtype)
+        self.entry_masses = np.concatenate([self._masses(left, rows) for rows in blocks_of(self.scores)])
         return left
+
+    def _masses(self, left: Remainder, samples: slice) -> NDArray[Any]:
+        """`mass` of the entries that are left of some samples."""
+        starts = left.starts[samples.start : samples.stop + 1]
+        entries = slice(starts[0], starts[-1])
+        rows = np.repeat(np.arange(samples.start, samples.stop), np.diff(starts))
+        classes = left.classes[entries].astype(np.int64)
+        known = isinstance(self.beliefs, Opinion)
+        mass = self.beliefs.at_scores(rows, classes, left.scores[entries]) if known else self.mass(rows, classes)
+        return np.asarray(mass.astype(self.scores.dtype))
 
     def subset(self, chosen: NDArray[np.bool_]) -> Problem:
         """The same question on some of the samples. Limits of relative constraints are those of the chosen samples."""
-        beliefs = None if self.beliefs is None else self.beliefs[chosen]
         return self.derived(
-            scores=some_rows(self.scores, chosen), y=self.y[chosen], given=self.given[chosen], beliefs=beliefs
+            scores=some_rows(self.scores, chosen),
+            y=self.y[chosen],
+            given=self.given[chosen],
+            beliefs=None if self.beliefs is None else self.beliefs[chosen],
+            of_scores={name: known[chosen] for name, known in self.of_scores.items() if name == "unadjusted"},
         )
 
     def joined(self, unlabelled: NDArray[Any]) -> Problem:
@@ -329,6 +349,7 @@ class Problem:
         """A problem made of this one, which has checked its parts, with some of them replaced."""
         names = ("scores", "y", "given", "context", "constraints", "shares")
         taken = {name: getattr(self, name) for name in names} | {"objective": self.objective_spec} | parts
+        taken.setdefault("of_scores", {} if "scores" in parts else self.of_scores)
         problem = object.__new__(Problem)
         problem._pose(**taken)
         return problem

@@ -62,6 +62,10 @@ class Remainder:
         """The sample of each entry."""
         return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
 
+    def samples_of(self, entries: Ints) -> Ints:
+        """The samples of some entries."""
+        return np.searchsorted(self.starts, entries, side="right") - 1
+
     @property
     def share(self) -> float:
         """Entries that are left, of all there were."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from capri.posthoc.adjustment import Adjustment, Direction, Vector
 from capri.posthoc.line import EVERYWHERE, Interval, choose, settle, trace
-from capri.posthoc.problem import Problem, Worth
+from capri.posthoc.problem import ROUNDING, Problem, Worth
 
 MULTIPLIER_LIMIT = 5.0  # 1/5 ≤ Δ_k ≤ 5: post-hoc multipliers stretch logits without end if nothing stops them
 ROUNDS = 10  # at most, unless told otherwise
@@ -111,13 +111,13 @@ def _descend(
 ) -> Found:
     w = start.astype(np.float64)
     worth = problem.worth(space.adjustment(w))
-    lines, reason = 0, f"{max_rounds} rounds done"
+    lines, kept, reason = 0, False, f"{max_rounds} rounds done"
     for _ in range(max_rounds):
         before = w.copy()
         for step in _round(space.size, rng):
-            w, worth = line_step(problem, space, w, worth, step)
+            w, worth, kept = _line_step(problem, space, w, worth, step)
             lines += 1
-        if np.array_equal(before, w):
+        if np.array_equal(before, w) or (space.size == 1 and kept):  # where there is but one line, its best is the end
             reason = "no line improves"
             break
         w, worth = line_step(problem, space, w, worth, w - before)  # on along the whole round's step
@@ -140,14 +140,20 @@ def line_step(
     step: Vector,
 ) -> tuple[Vector, Worth]:
     """One exact line search from w along `step`; w moves only if `predict` agrees that it is better."""
+    return _line_step(problem, space, w, worth, step)[:2]
+
+
+def _line_step(problem: Problem, space: Space, w: Vector, worth: Worth, step: Vector) -> tuple[Vector, Worth, bool]:
+    """The same, and whether the best that the line promises was found there."""
     start, direction = space.adjustment(w), space.direction(step)
     line, limits = trace(problem, start, direction), _limits(start.delta, direction.h)
     t, promised = choose(line, limits)
     if not promised.better_than(worth):
-        return w, worth
+        return w, worth, True
     t, reached = settle(line, t, promised, lambda t: problem.worth(space.adjustment(w + t * step)), limits)
     there = w + t * step
-    return (there, reached) if reached.better_than(worth) else (w, worth)
+    kept = bool(np.allclose(reached, promised, rtol=0, atol=ROUNDING))
+    return (there, reached, kept) if reached.better_than(worth) else (w, worth, kept)
 
 
 def _limits(m: Vector, h: Vector) -> Interval:

@@ -26,7 +26,7 @@ from capri._lazy import once
 from capri.forms import ConfusionForm, ErrorFunction, Evaluator, Form, MarginEvaluator, on_confusion
 from capri.objectives import balanced
 from capri.posthoc import _kernels, matrices
-from capri.posthoc._compiled import summed
+from capri.posthoc._compiled import LEAST_SUMMED, summed
 from capri.posthoc._kernels import soft_margins, soft_slopes
 from capri.posthoc.adjustment import Adjustment, Vector
 from capri.posthoc.opinion import in_units, soften
@@ -46,11 +46,21 @@ def median_margin(problem: Problem, at_most: int = MARGIN_SAMPLES) -> float:
     """Median of |o_y − max_{k≠y} o_k|: the natural unit of offsets on these scores."""
     rows = np.flatnonzero(problem.weight > 0)
     rows = rows[:: max(1, len(rows) // at_most)]
-    z, y = problem.scores[rows].astype(np.float64), problem.y[rows]
+    known, margin = problem.of_scores.get("margin", (np.zeros(0), 0.0))
+    if not np.array_equal(rows, known):
+        parts = np.array_split(rows, -(-len(rows) * problem.n_classes // LEAST_SUMMED))
+        gaps = [_margins(problem.scores[part].astype(np.float64), problem.y[part]) for part in parts]
+        margin = max(float(np.median(np.concatenate(gaps))), 1e-6)
+        problem.of_scores["margin"] = rows, margin
+    return margin
+
+
+def _margins(z: NDArray[np.float64], y: NDArray[np.int64]) -> Vector:
+    """|o_y − max_{k≠y} o_k| of scores that may be written to."""
     sample = np.arange(len(y))
     own = z[sample, y]
     z[sample, y] = -np.inf
-    return max(float(np.median(np.abs(own - z.max(axis=1)))), 1e-6)
+    return np.asarray(np.abs(own - z.max(axis=1)))
 
 
 class Linear(Protocol):
@@ -332,15 +342,18 @@ def descend(
 
     stiffness: curvature by each coordinate, where it is known to differ much; then fewer steps are needed.
     """
+    held = [function]  # and let go: what scipy leaves behind holds on to `scaled` until garbage is collected
     unit = np.ones(len(start)) if stiffness is None else np.exp2(-np.round(np.log2(stiffness) / 2))  # exact factors
 
     def scaled(x: Vector) -> tuple[float, Vector]:
-        value, gradient = function(unit * x)
+        value, gradient = held[0](unit * x)
         return value, unit * gradient
 
     options = {"maxiter": max_iterations, "maxfun": 2 * max_iterations, "ftol": PRECISION}
     with _one_blas_thread:
-        return unit * np.asarray(minimize(scaled, start / unit, jac=True, method="L-BFGS-B", options=options).x)
+        found = minimize(scaled, start / unit, jac=True, method="L-BFGS-B", options=options).x
+    held.clear()
+    return unit * np.asarray(found)
 
 
 @dataclass(frozen=True, eq=False)

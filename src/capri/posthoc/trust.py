@@ -9,9 +9,8 @@ from types import MappingProxyType
 import numpy as np
 
 from capri.errors import THIN
-from capri.evaluation import STANDARD, evaluate_confusion
-from capri.forms import on_confusion
-from capri.objectives import Objective
+from capri.evaluation import STANDARD
+from capri.objectives import Objective, as_objective
 from capri.posthoc.adjustment import Adjustment, Vector
 from capri.posthoc.heldout import TUNED, Gain
 from capri.posthoc.problem import Problem, tally
@@ -42,17 +41,11 @@ def validate(
     beside: objectives to tell of beside the standard ones and the tuned one.
     """
     given = {objective.name: objective for objective in (*beside, problem.objective_spec)}
-    chosen = [given.get(name, name) for name in dict.fromkeys([*STANDARD, *given])]
-    context = {"weights": problem.context.weights, "groups": problem.context.groups}
-    context["class_counts"] = problem.context.class_counts
-    figures, confusions = [], []
-    for predictions in (problem.predict(problem.neutral), problem.predict(adjustment)):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # absent classes were announced when the problem was posed
-            confusions.append(problem.confusion_of(predictions))
-            names_of = problem.context.class_names
-            figures.append(evaluate_confusion(confusions[-1], chosen, absent="ignore", class_names=names_of, **context))
-    before, after = figures
+    names = dict.fromkeys([*STANDARD, *given])
+    chosen = {name: as_objective(given.get(name, name)).on(problem.context) for name in names}
+    decisions = [problem.predict(a) for a in (problem.neutral, adjustment)]
+    before, after = (dict(zip(chosen, problem.values_of(d, [*chosen.values()]), strict=True)) for d in decisions)
+    reached = problem.values_of(decisions[1], [bound.evaluator for bound in problem.bounds])
     name, gain = problem.objective_spec.name, gains.get(TUNED)
     return Validation(
         objective=name,
@@ -66,7 +59,7 @@ def validate(
         interval=None if gain is None else gain.interval,
         feasible=feasible,
         ladder={rung: (g.mean, *g.interval) for rung, g in gains.items()},
-        limits={b.text: (on_confusion(b.evaluator, confusions[-1]), b.limit) for b in problem.bounds},
+        limits={b.text: (v, b.limit) for b, v in zip(problem.bounds, reached, strict=True)},
         class_names=problem.context.class_names,
     )
 

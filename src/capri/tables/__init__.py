@@ -16,7 +16,7 @@ from capri._checks import InputError
 from capri.tables._archives import ONLY, NpyFile, NpzFile, SafetensorsFile
 from capri.tables._csv import CsvFile
 from capri.tables._files import NPY, PARQUET, PICKLE, ZIP, File, missing_library, one_line, pickled
-from capri.tables._kinds import Archive, Part, Rows, Table
+from capri.tables._kinds import SCORE_PREFIX, Archive, Part, Rows, Table
 from capri.tables._parquet import ParquetFolder, ParquetTable, other_width, parquet_files
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "ONLY",
     "PARQUET",
     "PICKLE",
+    "SCORE_PREFIX",
     "TABLES",
     "ZIP",
     "Archive",

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+SCORE_PREFIX = "score_"  # how the names of score columns begin
+
 
 class Archive(Protocol):
     """Named arrays; notes are what .safetensors keep beside them."""

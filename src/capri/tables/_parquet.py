@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from capri._arrays import check_unpacked
 from capri._checks import InputError
 from capri.tables._files import File, check_header, is_number, missing_library, not_a_number, one_line, reading
-from capri.tables._kinds import Part
+from capri.tables._kinds import SCORE_PREFIX, Part
 
 
 class ParquetTable:
@@ -130,7 +130,9 @@ class ParquetFolder:
         return tuple(File(path).state() for path in parquet_files(self.file))
 
     def _tables(self, wanted: Sequence[str]) -> Iterator[ParquetTable]:
-        """Each file, which must have the columns."""
+        """Each file, which must have the columns, and no score that the first one lacks."""
+        prefixed = bool(self.lists) or any(name.startswith(SCORE_PREFIX) for name in self.names)
+        any_is_score = not prefixed and {*self.names} <= {*wanted}
         for path in self._paths:
             table = ParquetTable(File(path))
             lost = [name for name in wanted if name not in table.names]
@@ -140,6 +142,12 @@ class ParquetFolder:
                     f"{path}: has no column {lost[0]!r}{more}, which {self._paths[0].name} has; all files of a folder "
                     "must have the same columns."
                 )
+            for name in table.names:
+                if name not in self.names and (any_is_score or name.startswith(SCORE_PREFIX)):
+                    raise InputError(
+                        f"{path}: has a column {name!r}, which {self._paths[0].name} lacks; all files of a folder must "
+                        "have the same columns."
+                    )
             yield table
 
 
