@@ -143,10 +143,15 @@ class TestTerminals:
 
 
 class TestStandardOutput:
+    @pytest.fixture(params=["buffered", "unbuffered"])
+    def buffered(self, request, monkeypatch):
+        """What cannot be written is noticed at the end, or at once."""
+        monkeypatch.setenv("PYTHONUNBUFFERED", "" if request.param == "buffered" else "1")
+
     @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")  # noqa: PTH110
     @pytest.mark.parametrize("arguments", [["evaluate", "val.npz"], ["evaluate", "val.npz", "--json"],
                                            ["apply", "val.npz", "policy.json"], ["--help"]], ids=" ".join)  # fmt: skip
-    def test_that_is_full_is_no_success(self, here, arguments):
+    def test_that_is_full_is_no_success(self, here, buffered, arguments):
         with open("/dev/full", "w") as full:  # noqa: PTH123
             done = subprocess.run([sys.executable, "-m", "capri", *arguments], cwd=here, stdout=full,
                                   stderr=subprocess.PIPE, text=True)  # fmt: skip
@@ -155,7 +160,7 @@ class TestStandardOutput:
 
     @pytest.mark.parametrize("arguments", [["apply", "val.npz", "policy.json"], ["evaluate", "val.npz"], ["--help"]],
                              ids=" ".join)  # fmt: skip
-    def test_that_nobody_reads(self, here, arguments):
+    def test_that_nobody_reads(self, here, buffered, arguments):
         read, write = os.pipe()
         os.close(read)
         done = subprocess.run([sys.executable, "-m", "capri", *arguments], cwd=here,

@@ -80,6 +80,16 @@ def test_every_damaged_byte_leaves_a_model_or_is_refused(tmp_path, rng):
             assert isinstance(with_policy(load(tmp_path / "model.onnx"), POLICY), onnx.ModelProto)
 
 
+def test_a_checker_of_no_words_refuses_too(tmp_path, monkeypatch):
+    def refuse(model):
+        raise onnx.checker.ValidationError
+
+    onnx.save(MODEL, tmp_path / "model.onnx")
+    monkeypatch.setattr(onnx.checker, "check_model", refuse)
+    with pytest.raises(InputError, match="is no valid ONNX model"):
+        load(tmp_path / "model.onnx")
+
+
 def test_text_is_refused(tmp_path):
     (tmp_path / "model.onnx").write_text("this is no model")
     with pytest.raises(InputError, match="no ONNX model, or damaged"):

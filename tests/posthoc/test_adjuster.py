@@ -276,7 +276,7 @@ class TestAlignment:
         np.testing.assert_array_equal(loaded, expected)
 
     def test_probabilities_taken_for_logits_warn(self, tail):
-        with pytest.warns(ProbabilityWarning, match='sum to 1, as probabilities do.*give scores="proba"'):
+        with pytest.warns(ProbabilityWarning, match='sum to 1, as probabilities do.*tune with scores="proba"'):
             LogitAdjuster(method="la", bootstrap=0).fit(softmax(tail.scores), tail.y, class_counts=tail.counts)
 
 

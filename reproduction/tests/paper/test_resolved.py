@@ -1,9 +1,12 @@
 """A changed default finds no old number, and only where it matters. All of it on the results in the repository."""
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +17,7 @@ from capri.posthoc import LogitAdjuster, adjuster, calibration, line, methods, p
 from capri.train import config, search_config
 from capri.train.settings import option
 from capri_paper import posthoc, resolved, steps
-from capri_paper.cli import exhibits
+from capri_paper.cli import _exhibit, exhibits
 from capri_paper.exhibits import Only
 from capri_paper.store import Store, Unit
 from capri_paper.training import pretrain, pretrained, train, transfer
@@ -51,9 +54,22 @@ def change(monkeypatch):
     forget()
 
 
+def on_pages():
+    """Exhibits under other presets and settings, as commands on the pages of the manual show them."""
+    for page in (ROOT / "docs").glob("*.md"):
+        for command in re.findall(r"<!-- \$ capri paper show (\S+ .*) -->", page.read_text(encoding="utf-8")):
+            name, *words = shlex.split(command)
+            said = list(pairwise(words))
+            preset = next((value for option, value in said if option == "--preset"), "cpu")
+            changes = [value for option, value in said if option == "--set"]
+            if preset != "cpu" or changes:
+                yield from _exhibit(name, changes).units(range(5), preset, Only.parse())
+
+
 def asked_for():
     """All units of the tables and figures and those that they rest on, once each."""
     waiting = [u for e in exhibits().values() for u in e.units(range(5), "cpu", Only.parse())]
+    waiting += on_pages()
     found = {}
     while waiting:
         unit = waiting.pop()

@@ -40,7 +40,10 @@ class _Commands(TyperGroup):
         """Run a command."""
         try:
             return super().invoke(ctx)
-        except (InputError, OSError, FloatingPointError) as error:
+        except OSError as error:
+            say(error)
+            _let_go_of_output()
+        except (InputError, FloatingPointError) as error:
             say(error)
         except MemoryError:
             say("there is not enough memory for these data; give fewer samples, or classes.")
@@ -115,6 +118,15 @@ for _point in sorted(entry_points(group="capri.commands"), key=lambda point: poi
         commands.command(name=_point.name)(_extension)
 
 
+def _let_go_of_output() -> None:
+    """What standard output cannot take goes nowhere: else Python tries again as it ends, with a code of its own."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def app(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; it ends the process."""
     given = sys.argv[1:] if arguments is None else list(arguments)
@@ -132,10 +144,12 @@ def app(arguments: Sequence[str] | None = None) -> None:
         code = 2
     except OSError as error:
         say(error)
+        _let_go_of_output()
         code = 2
     except SystemExit as ended:
         if ended.code != 1:
             raise
+        _let_go_of_output()
         say(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)))  # of which rich and typer say nothing
         code = 2
     sys.exit(code)

@@ -59,7 +59,7 @@ def check(model: onnx.ModelProto, source: str) -> None:
     try:
         onnx.checker.check_model(_without_places(model))
     except (onnx.checker.ValidationError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(f"{source}: is no valid ONNX model ({reason}); export it again.") from None
 
 
