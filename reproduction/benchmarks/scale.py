@@ -253,7 +253,7 @@ def section(rows: posthoc.Rows, pairs: int) -> str:
         "",
         "Made by `python reproduction/benchmarks/scale.py`: times as multiples of one NumPy pass",
         f"`(scores * m - l).argmax(1)` over the same scores, medians of {pairs} interleaved pairs by the processor's",
-        "clock, in one thread on a busy machine; the pass is the best of four in a row. The scores are made up",
+        "clock, in one thread; the pass is the best of four in a row. The scores are made up",
         "(`reproduction/benchmarks/reallike.py`), with",
         "margins and confusions of a network of 76 % top-1 accuracy at K = 1,000. A fit is the default one, with folds",
         "and bootstrap.",
