@@ -32,7 +32,15 @@ NEUTRAL_RUN: Mapping[str, Mapping[str, Any]] = {
     "data": {"operations": "none", "cutout": 0},
     "optimizer": {"sam": 0.0, "sam_every": 1},
     "trainer": {"ema": 0.0},
-    "search": {"draw": "uniform", "average": 0.0, "prior": 0.0, "trust": False, "network_epochs": 0},
+    "search": {
+        "draw": "uniform",
+        "average": 0.0,
+        "prior": 0.0,
+        "trust": False,
+        "network_epochs": 0,
+        "precision": "32-true",
+        "known": "",
+    },
 }
 
 

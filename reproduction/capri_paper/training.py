@@ -57,7 +57,12 @@ _NOISE = ("data.noise=0.5",)
 SMOKE = ("search.warmup_epochs=1", "search.folds=2", "search.generations=2", "search.population=4")
 FIFTH = "data.val_fraction=0.2"  # of the training data validates
 HALVES = "balanced halves"  # protocol in which halves of the official test set validate and test
-WEIGHTS = {"pretrain": "encoder.safetensors", "train": "model.safetensors"}  # from which a search starts, by kind
+#: What a search starts from, by the kind of unit that it rests on: its setting, and the file.
+STARTS = {
+    "pretrain": ("init", "encoder.safetensors"),
+    "train": ("init", "model.safetensors"),
+    "bilevel": ("known", "search/judged.npz"),
+}
 
 #: CIFAR's runs take half an hour each, so LA, CDT and VS have one setting there (of VS that of its authors); heads on
 #: features are tuned on a grid.
@@ -148,8 +153,13 @@ def by_proxy(data: str, seed: int, size: Size, attributes: Sequence[str], *chang
     return replace(unit, needs=(train(name, seed, size, FIFTH),))
 
 
-def bilevel(data: str, seed: int, size: Size, attributes: Sequence[str], *changes: str) -> Unit:
-    """Search on 80/20 by one step, or by another method in folds, and retrain on all."""
+def bilevel(
+    data: str, seed: int, size: Size, attributes: Sequence[str], *changes: str, known: Unit | None = None
+) -> Unit:
+    """Search on 80/20 by one step, or by another method in folds, and retrain on all.
+
+    known: a search by populations, whose judgements are taken over.
+    """
     name = _source(data, size)
     quoted = ",".join(f'"{a}"' for a in attributes)
     smoke = SMOKE if size == "smoke" else ()
@@ -160,7 +170,8 @@ def bilevel(data: str, seed: int, size: Size, attributes: Sequence[str], *change
     constants |= resolved.search_constants(run["search"].get("method", "one-step"))
     settings = {"run": run, "constants": constants}
     said = ["".join(c.split(".", 1)[-1].split("=")) for c in changes]
-    return Unit("bilevel", settings, "-".join([name, "+".join(attributes), *said, f"seed{seed}"]))
+    needs = () if known is None else (known,)
+    return Unit("bilevel", settings, "-".join([name, "+".join(attributes), *said, f"seed{seed}"]), needs)
 
 
 def rival(data: str, seed: int, size: Size, strategy: str, search: Unit) -> Unit:
@@ -264,14 +275,16 @@ def do_bilevel(unit: Unit, store: Store) -> Result:
     config = configured(unit, store, folder)
     assert isinstance(config, SearchRun)
     for first in unit.needs:
-        weights = str(_file(first, store, WEIGHTS[first.kind]))
-        config = replace(config, search=replace(config.search, init=weights))
+        setting, name = STARTS[first.kind]
+        config = replace(config, search=replace(config.search, **{setting: str(_file(first, store, name))}))
     final = config.training(data=replace(config.data, val_fraction=0.0))
     kept = _kept(folder / "retrain", final, lambda: search_and_retrain(config, resume=_started(folder / "search")))
     if "failed" in kept:
         return kept
     found = _summary(folder / "search", config)
     more: Result = {name: found[name] for name in ("chosen", "finalists") if name in found}
+    if config.search.precision == "auto":
+        more["search_precision"] = found["config"]["search"]["precision"]
     return {**kept, "start_sdev": found["start_sdev"], "search_seconds": found["seconds"], "search_val": found["val"],
             "curve": _curve(folder / "search" / "trajectory.npz"), **more}  # fmt: skip
 
@@ -364,8 +377,15 @@ def _summary(folder: Path, config: Config) -> dict[str, Any]:
 
     found = read_summary(folder / "summary.json")
     before = build(type(config), found["config"]).to_mapping()
-    elsewhere = ("out", "data.root", "search.init", *(["loss"] if before["loss"]["strategy"] == "policy" else []))
-    elsewhere += ("trainer.precision",) if config.trainer.precision == "auto" else ()
+    elsewhere = (
+        "out",
+        "data.root",
+        "search.init",
+        "search.known",
+        *(["loss"] if before["loss"]["strategy"] == "policy" else []),
+    )
+    settled = {"trainer": config.trainer, "search": getattr(config, "search", config.trainer)}
+    elsewhere += tuple(f"{name}.precision" for name, section in settled.items() if section.precision == "auto")
     changed = [name for name in differences(before, config.to_mapping()) if not name.startswith(elsewhere)]
     if changed:
         raise InputError(f"{folder} holds a run with other {', '.join(changed)}; delete it, and it is done anew.")

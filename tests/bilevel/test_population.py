@@ -9,7 +9,7 @@ from tests.bilevel.test_hypergradient import TwoLevels
 from capri import Attributes, InputError, Strategy
 from capri.attributes import frequency
 from capri.bilevel.population import Space, evolve
-from capri.bilevel.strategy_map import Dictionaries, StrategyMap
+from capri.bilevel.strategy_map import Dictionaries, StrategyMap, StrategyTensors
 
 COUNTS = np.geomspace(500, 5, 20).round().astype(int)
 
@@ -35,9 +35,26 @@ def test_points_are_strategies():
 @pytest.mark.parametrize("named", [Strategy.logit_adjustment(COUNTS, 1.5), Strategy.vs(COUNTS, 0.75, 0.2)])
 def test_la_and_vs_are_points(named):
     here = space(diff=np.linspace(0.5, 0.1, len(COUNTS)) ** 2)
-    found = here.strategies(here.point(named)[None])
+    found = here.strategies(here.points(tensors(named)))
     np.testing.assert_allclose(found.delta[0], named.delta, rtol=1e-9)
     np.testing.assert_allclose(np.diff(found.l[0]), np.diff(named.l), rtol=1e-9)
+
+
+def tensors(*strategies):
+    parts = {name: np.stack([getattr(s, name) for s in strategies]) for name in StrategyTensors._fields}
+    return StrategyTensors(**{name: torch.from_numpy(values) for name, values in parts.items()})
+
+
+def test_strategies_of_fewer_attributes_are_points_of_more():
+    """With label smoothing, and in single precision, as judgements are kept; what D cannot say is known as such."""
+    parts = ("l", "delta", "smoothing")
+    few, more = space(parts), space(parts, diff=np.linspace(0.5, 0.1, len(COUNTS)) ** 2)
+    z = np.random.default_rng(0).normal(size=(4, len(few)))
+    found = StrategyTensors(*(t.float() for t in few.strategies(z)))
+    np.testing.assert_allclose(few.points(found), z, atol=2e-5)
+    assert more.says(more.points(found), found).all()
+    other = more.strategies(np.ones((1, len(more))))
+    assert not few.says(few.points(other), other).any()
 
 
 def test_a_number_per_class_is_too_much():

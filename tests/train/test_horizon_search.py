@@ -14,6 +14,7 @@ from capri.cli import commands
 from capri.policy import Policy
 from capri.train import horizon_search, search_runner
 from capri.train.experiment import make_data
+from capri.train.judgements import JUDGED
 from capri.train.proxy import Features
 from capri.train.search_config import resolve_search
 
@@ -165,6 +166,56 @@ def test_any_objective_of_class_errors(settings, tmp_path, objective):
     summary = run_search(settings, tmp_path / "run", f"search.objective={objective}")
     assert summary["objective"].startswith(objective.partition(":")[0])
     assert np.isfinite(summary["value"])
+
+
+def test_what_was_judged_serves_another_objective_and_other_attributes(settings, tmp_path, monkeypatch, capsys):
+    """Named losses and generations of the first search are not judged again."""
+    run_search(settings, tmp_path / "first", 'search.attributes=["freq"]')
+    known = tmp_path / "first" / JUDGED
+    real, judged = horizon_search.Ledger.once, []
+
+    def noted(self, name, judge):
+        judged.append(name)
+        return real(self, name, judge)
+
+    monkeypatch.setattr(horizon_search.Ledger, "once", noted)
+    changes = ("search.objective=sdev", "search.generations=1", f"search.known={known}")
+    summary = run_search(settings, tmp_path / "second", *changes)
+    assert judged == ["generation 1", "finalists, folds 1", "finalists, folds 2"]
+    assert summary["objective"] == "sdev"
+    assert "26 of 26 strategies that" in capsys.readouterr().out
+    with np.load(known) as first, np.load(tmp_path / "second" / JUDGED) as second:
+        assert list(second["names"]) == [*first["names"], *4 * ["generation 1"]]
+        np.testing.assert_array_equal(second["errors"][: len(first["errors"])], first["errors"])
+
+
+def test_judgements_of_others_are_refused(settings, tmp_path):
+    run_search(settings, tmp_path / "first")
+    known = tmp_path / "first" / JUDGED
+    for change in ("seed=1", "search.folds=3", "trainer.max_epochs=5", "data.imbalance=10"):
+        with pytest.raises(InputError, match="judged by other samples, folds or training"):
+            run_search(settings, tmp_path / "second", f"search.known={known}", change)
+    with pytest.raises(InputError, match="cannot take over"):
+        run_search(settings, tmp_path / "second", f"search.known={known}", "search.method=unrolled")
+    with pytest.raises(InputError, match="cannot be read"):
+        run_search(settings, tmp_path / "second", "search.known=nowhere.npz")
+
+
+def test_damaged_judgements_are_refused(settings, tmp_path):
+    run_search(settings, tmp_path / "first")
+    whole = (tmp_path / "first" / JUDGED).read_bytes()
+    with np.load(tmp_path / "first" / JUDGED) as file:
+        arrays = dict(file)
+    bad = tmp_path / "bad.npz"
+    for content in (b"", b"text", whole[:200], whole[: len(whole) // 2]):
+        bad.write_bytes(content)
+        with pytest.raises(InputError, match="no file of judgements"):
+            run_search(settings, tmp_path / "second", f"search.known={bad}")
+    for change in ({"errors": arrays["errors"][1:]}, {"l": arrays["l"][:, 1:]}, {"names": arrays["names"][2:]},
+                   {"errors": arrays["errors"] + np.nan}, {"delta": -arrays["delta"]}):  # fmt: skip
+        np.savez(bad, **{**arrays, **change})
+        with pytest.raises(InputError, match="is damaged"):
+            run_search(settings, tmp_path / "second", f"search.known={bad}")
 
 
 @pytest.mark.parametrize(

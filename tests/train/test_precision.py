@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from capri.train.config import Config, TrainerConfig, resolve
+from capri.train.judging import make_recipe
 from capri.train.precision import native_precision, settled
+from capri.train.search_config import resolve_search
 
 
 def on(capabilities, monkeypatch, **settings):
@@ -32,6 +34,21 @@ def test_a_resumed_run_keeps_what_it_began_with(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {})
     assert first.trainer.precision == settled(config, resume=True).trainer.precision == "bf16-mixed"
     assert settled(config).trainer.precision == "32-true"
+
+
+def test_heads_that_judge_have_an_arithmetic_of_their_own(tmp_path, monkeypatch):
+    """Settled by the processor, kept on resume; a search along a derivative is in single precision."""
+    search = resolve_search(preset="features", out=str(tmp_path))
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    first = settled(search)
+    assert (first.search.precision, first.trainer.precision) == ("bf16-mixed", "32-true")
+    assert make_recipe(first).bf16
+    (tmp_path / "config.toml").write_text(first.to_toml())
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {})
+    assert settled(search, resume=True).search.precision == "bf16-mixed"
+    assert settled(search).search.precision == "32-true"
+    for method in ("one-step", "unrolled"):
+        assert resolve_search(preset="features", assignments=[f"search.method={method}"]).search.precision == "32-true"
 
 
 def test_what_is_named_is_taken():

@@ -259,7 +259,7 @@ def test_a_neutral_setting_stays_neutral_when_its_default_is_another(change):
 
 
 def test_every_neutral_setting_exists_and_is_the_default():
-    defaults = search_config.SearchRun().to_mapping()
+    defaults = search_config.SearchRun().settled().to_mapping()
     for section, neutral in resolved.NEUTRAL_RUN.items():
         assert {name: defaults[section][name] for name in neutral} == neutral
 

@@ -29,7 +29,7 @@ from torch.nn.utils import vector_to_parameters
 from capri._checks import InputError
 from capri.bilevel.strategy_map import StrategyMap, StrategyTensors
 from capri.dictionary import INTERCEPT
-from capri.strategy import Strategy
+from capri.strategy import SMOOTHING_MAX
 
 Points: TypeAlias = NDArray[np.float64]
 #: How far W is expected from where it starts: along a direction of D (of spread 1 over the classes), and its constant.
@@ -40,6 +40,8 @@ STEPS = (0.1, 0.3, 0.6)  # from the best points to where the minimum may be
 BEST, CANDIDATES, SHARE = 3, 400, 0.35
 PRIOR = 5e-4  # λ
 MOST = 60  # numbers in W that a population can search
+SAME = 1e-3  # strategies that differ by less are one
+LEAST_SMOOTHING = 1e-6  # as a share of the most, in the inverse of the sigmoid
 
 
 @dataclass(frozen=True)
@@ -110,29 +112,57 @@ class Space:
         made = vmap(lambda w: functional_call(self.map, w, ()))(self.weights(z))
         return StrategyTensors(*made)
 
-    def point(self, strategy: Strategy) -> Points:
-        """Where a strategy lies, (M,), as nearly as D can say it; label smoothing stays at the start.
+    def points(self, strategies: StrategyTensors) -> Points:
+        """Where strategies lie, as nearly as D can say it; without label smoothing that part stays at the start.
 
         Parameters
         ----------
-        strategy : Strategy
-            With offsets and multipliers.
+        strategies : StrategyTensors
+            (P, K) each.
 
         Returns
         -------
-        ndarray of shape (M,)
+        ndarray of shape (P, M)
         """
-        wanted = {"w_l": (self.map.D, strategy.l - strategy.l.mean()), "w_delta": (self.map.D1, np.log(strategy.delta))}
+        l, delta, smoothing = (t.double().numpy() for t in (strategies.l, strategies.delta, strategies.smoothing))
+        share = np.clip(smoothing / SMOOTHING_MAX, LEAST_SMOOTHING, 1 - LEAST_SMOOTHING)
+        wanted = {
+            "w_l": (self.map.D, l - l.mean(axis=1, keepdims=True), np.full(len(l), True)),
+            "w_delta": (self.map.D1, np.log(delta), np.full(len(l), True)),
+            "w_smoothing": (self.map.D1, np.log(share / (1 - share)), smoothing.any(axis=1)),
+        }
         parts = []
         for name, p in self.map.named_parameters():
             start = p.detach().double().numpy()
+            moved = np.zeros((len(l), len(start)))
             if name in wanted:
-                columns, values = wanted[name]
-                start = np.linalg.lstsq(columns.double().numpy(), values, rcond=None)[0] - start
-            else:
-                start = 0 * start
-            parts.append(start)
-        return np.concatenate(parts) / np.where(self.spread > 0, self.spread, 1.0)
+                columns, values, given = wanted[name]
+                found = np.linalg.lstsq(columns.double().numpy(), values.T, rcond=None)[0].T
+                moved[given] = found[given] - start
+            parts.append(moved)
+        return np.concatenate(parts, axis=1) / np.where(self.spread > 0, self.spread, 1.0)
+
+    def says(self, z: Points, strategies: StrategyTensors) -> NDArray[np.bool_]:
+        """Which rows of z are these strategies, to rounding in single precision, offsets up to a common shift.
+
+        Parameters
+        ----------
+        z : ndarray of shape (P, M)
+            Points.
+        strategies : StrategyTensors
+            (P, K) each.
+
+        Returns
+        -------
+        ndarray of shape (P,)
+        """
+        off = np.zeros(len(z))
+        for own, given in zip(self.strategies(z), strategies, strict=True):
+            difference = (own - given).double()
+            if given is strategies.l:
+                difference -= difference.mean(dim=1, keepdim=True)
+            off = np.maximum(off, difference.abs().amax(dim=1).numpy())
+        return np.asarray(off < SAME)
 
     def at(self, z: NDArray[np.float64], start: NDArray[np.float64] | None = None) -> StrategyMap:
         """The map itself, moved to a point; whoever holds it sees it there."""

@@ -13,7 +13,7 @@ from capri.train.config import LAST, PREVIOUS, SUMMARY, Config
 from capri.train.settings import build, differences, read_toml
 
 #: Where files lie decides nothing; what those files hold that a run starts from is in the checkpoint's identity.
-ELSEWHERE = ("out", "data.root", "loss.policy", "search.init")
+ELSEWHERE = ("out", "data.root", "loss.policy", "search.init", "search.known")
 
 RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID")  # as launchers of several processes set them
 

@@ -1,6 +1,7 @@
 """Searches that see the end of training, as a run: named losses, the search, and the evidence that decides.
 
-    1. cross-entropy, LA and VS on a grid are judged out of fold; of networks on images, by proxy (`capri.train.proxy`)
+    1. cross-entropy, LA and VS on a grid are judged out of fold; of networks on images, by proxy (`capri.train.proxy`).
+       An earlier search of the same data may have judged them, and more (`capri.train.judgements`)
     2. from the best of LA and VS: generations of strategies, made of W, which a Gaussian process through all judgements
        proposes (population, proxy), or the descent of W along the exact derivative through training (unrolled)
     3. the best of each kind are judged again, afresh: the lowest is what the search returns, with its name
@@ -36,6 +37,7 @@ from capri.train import artefacts
 from capri.train.checkpoints import AtomicCheckpointIO
 from capri.train.config import SUMMARY
 from capri.train.experiment import identity, make_model
+from capri.train.judgements import JUDGED, Judgements, judge_of
 from capri.train.judging import Judge, judge_by_folds, judge_by_proxy, judge_by_validation
 from capri.train.ledger import Ledger
 from capri.train.proxy import Features, proxy_features
@@ -78,6 +80,7 @@ class Found:
     map: StrategyMap
     attributes: Attributes
     trajectory: Trajectory
+    judged: Judgements
 
 
 def search(config: SearchRun, *, resume: bool = False) -> dict[str, Any]:
@@ -119,7 +122,8 @@ def _check(config: SearchRun) -> None:
 def find(config: SearchRun, splits: Splits, judge: Judge) -> Found:
     """Named losses, generations, and the evidence."""
     named = named_losses(splits.train_counts)
-    errors = judge.errors("named losses", stacked([n.strategy for n in named]))
+    known = _known(config, splits, judge, named)
+    errors = known.errors[: len(named)]
     values = judge.values(errors)
     best = {kind: min((v, i) for i, v in enumerate(values) if named[i].kind == kind)[1] for kind in _kinds(named)}
     _say("  ".join(f"{named[i].name}: {values[i]:.4f}" for i in best.values()))
@@ -128,31 +132,49 @@ def find(config: SearchRun, splits: Splits, judge: Judge) -> Found:
     space = Space.of(_map(config, attributes, named[start].strategy))
     trajectory = Trajectory()
     trajectory.begin(0, float(np.nanstd(errors[best["LA"]])), errors[best["LA"]])
-    known = np.stack([space.point(n.strategy) for n in named]), values, errors
     if config.method == "unrolled":
         point = _descended(config, space, judge, trajectory)
     else:
-        point = _generations(config, space, judge, trajectory, known).point
+        point, known = _generations(config, space, judge, trajectory, known, len(named))
     chosen, finalists = _decide(config, judge, [named[i] for i in best.values()], space, point)
-    return Found(chosen, finalists, space.at(point), attributes, trajectory)
+    return Found(chosen, finalists, space.at(point), attributes, trajectory, known)
+
+
+def _known(config: SearchRun, splits: Splits, judge: Judge, named: list[Named]) -> Judgements:
+    """What is known before the search: judgements of an earlier one, or else the named losses, judged now."""
+    who, names = judge_of(config, splits), tuple(n.name for n in named)
+    if not config.search.known:
+        strategies = stacked([n.strategy for n in named])
+        return Judgements(who, names, strategies, judge.errors("named losses", strategies))
+    found = Judgements.load(config.search.known, who)
+    if found.names[: len(names)] != names:
+        raise InputError(f"search.known: {config.search.known} is of another version of capri; search anew without it.")
+    return found
 
 
 def _generations(
-    config: SearchRun, space: Space, judge: Judge, trajectory: Trajectory, known: tuple[Points, Points, Points]
-) -> Generation:
-    """From what is known of the named losses (points, values, class errors); returns the last generation."""
-    z, values, errors = known
-    count = 0
+    config: SearchRun, space: Space, judge: Judge, trajectory: Trajectory, known: Judgements, n_named: int
+) -> tuple[Points, Judgements]:
+    """From what is known, as far as W can say it, and the named losses, as nearly as it can; where it ends, and all
+    that was judged."""
+    z = space.points(known.strategies)
+    taken = space.says(z, known.strategies) | (np.arange(len(z)) < n_named)
+    if len(z) > n_named:
+        _say(f"{taken.sum()} of {len(z)} strategies that {config.search.known} knows are strategies of this W")
+    count, judged, errors = 0, known, known.errors[taken]
 
-    def judged(points: Points) -> Points:
-        nonlocal count, values, errors
+    def judge_generation(points: Points) -> Points:
+        nonlocal count, judged, errors
         count += 1
-        found = judge.errors(f"generation {count}", space.strategies(points))
-        values, errors = np.concatenate([values, judge.values(found)]), np.concatenate([errors, found])
-        return values[-len(points) :]
+        strategies = space.strategies(points)
+        found = judge.errors(f"generation {count}", strategies)
+        judged, errors = judged.plus(f"generation {count}", strategies, found), np.concatenate([errors, found])
+        return judge.values(found)
 
-    s, last = config.search, None
-    for last in evolve(judged, (z, values), generations=s.generations, size=s.population, seed=config.seed):
+    s, start = config.search, (z[taken], judge.values(errors))
+    last: Generation | None = None
+    for last in evolve(judge_generation, start, generations=s.generations, size=s.population, seed=config.seed):
+        values = judge.values(errors)
         weights = {
             name.removeprefix("w_"): w[0].double().numpy() for name, w in space.weights(last.point[None]).items()
         }
@@ -163,7 +185,7 @@ def _generations(
             f"best judged {values.min():.4f}, of this generation {last.values.min():.4f} … {last.values.max():.4f}"
         )
     assert last is not None
-    return last
+    return last.point, judged
 
 
 def _descended(config: SearchRun, space: Space, judge: Judge, trajectory: Trajectory) -> Points:
@@ -310,6 +332,7 @@ def _finish(
     _say(comparison(found.finalists, judge))
     _policy(config, splits, found, judge).save(folder / "policy.json")
     found.trajectory.save(folder / "trajectory.npz")
+    found.judged.save(folder / JUDGED)
     write_csv(folder / "finalists.csv", [{"loss": n, "value": v, "deviation": s} for n, v, s in found.finalists])
     title = f"{config.data.name}, {'+'.join(config.search.attributes)}, {judge.objective.name}, seed {config.seed}"
     plot_trajectory(

@@ -108,7 +108,7 @@ def make_recipe(config: SearchRun) -> Recipe:
         partial(make_optimizer, config=config.optimizer, fused=True),
         partial(learning_rate_factor, config.schedule),
         config.seed,
-        config.method == "population" and config.trainer.precision == "bf16-mixed",
+        config.search.precision == "bf16-mixed",
     )
 
 

@@ -1,4 +1,6 @@
-"""Which arithmetic a run uses: ``trainer.precision=auto`` becomes bf16 where the device computes in it, else single.
+"""Which arithmetic a run uses: ``precision=auto`` becomes bf16 where the device computes in it, else single.
+
+``trainer.precision`` is of the network that is trained, ``search.precision`` of the heads that judge in a search.
 
 Emulated bf16 is slower than single precision, so that a device which only stores it does not count.
 """
@@ -7,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 
@@ -20,10 +22,14 @@ Native = Literal["32-true", "bf16-mixed"]
 
 def settled(config: C, resume: bool = False) -> C:
     """The run with its arithmetic named; a run that is resumed keeps the one that it began with."""
-    if config.trainer.precision != "auto":
-        return config
-    begun = _begun_with(Path(config.out) / "config.toml") if resume else None
-    return replace(config, trainer=replace(config.trainer, precision=begun or native_precision(config.trainer)))
+    begun = _begun_with(Path(config.out) / "config.toml") if resume else {}
+    devices = {"trainer": config.trainer, "search": replace(config.trainer, accelerator="cpu")}  # heads are on the CPU
+    for section, device in devices.items():
+        settings: Any = getattr(config, section, None)
+        if settings is not None and settings.precision == "auto":
+            named = replace(settings, precision=begun.get(section) or native_precision(device))
+            config = replace(config, **{section: named})
+    return config
 
 
 def native_precision(settings: TrainerConfig) -> Native:
@@ -43,8 +49,10 @@ def on_gpu(settings: TrainerConfig) -> bool:
     return settings.accelerator in ("cuda", "gpu") or (settings.accelerator == "auto" and torch.cuda.is_available())
 
 
-def _begun_with(path: Path) -> Native | None:
+def _begun_with(path: Path) -> dict[str, Native]:
+    """By section, as far as a run has named it."""
     if not path.exists():
-        return None
-    found = read_toml(path.read_text(encoding="utf-8"), str(path)).get("trainer", {}).get("precision")
-    return found if found in ("32-true", "bf16-mixed") else None
+        return {}
+    sections = read_toml(path.read_text(encoding="utf-8"), str(path))
+    found = {name: section.get("precision") for name, section in sections.items() if isinstance(section, dict)}
+    return {name: precision for name, precision in found.items() if precision in ("32-true", "bf16-mixed")}

@@ -18,6 +18,7 @@ ATTRIBUTES = tuple(REGISTRY)
 PLAIN = ("identity",)
 FOLDED = ("population", "unrolled")  # methods in which folds of the training samples judge
 WHOLE = (*FOLDED, "proxy")  # methods that see the end of training
+HEADS = ("population", "proxy")  # methods in which many heads judge, side by side
 TAUS, GAMMAS = (0.5, 1.0, 1.5, 2.0, 3.0), (0.1, 0.2, 0.3)  # of LA and VS, which searches of these judge first
 POPULATIONS = 1  # version of the search by populations: raise it where another strategy would be found
 PROXIES = 1  # the same of what the proxy adds to it
@@ -68,6 +69,16 @@ class SearchConfig:
     )
     generations: int = option(6, "for population and proxy: how many; for unrolled: steps, at most")
     population: int = option(12, "for population and proxy: strategies in a generation")
+    precision: Literal["auto", "32-true", "bf16-mixed"] = option(
+        "auto",
+        "for population and proxy: arithmetic in which the heads that judge are trained: 32-true (single), bf16-mixed, "
+        "or auto (bf16 where the processor computes in it)",
+    )
+    known: str = option(
+        "",
+        "for population: judged.npz of an earlier search of the same data, whose judgements are taken over, so that "
+        "another objective, or other attributes, need few generations; empty: none",
+    )
     network_epochs: int = option(
         0, "for proxy: epochs of the network whose features are searched on; 0: as many as in retraining"
     )
@@ -140,6 +151,11 @@ class SearchRun(Config):
             raise InputError(f"search.momentum is {s.momentum}; it must lie in [0, 1).")
         if not 0 <= s.average <= 1:
             raise InputError(f"search.average is {s.average}; it must lie in [0, 1].")
+        if s.known and self.method != "population":
+            raise InputError(
+                f"search.known names judgements, which a search by {self.method} cannot take over; leave it out, or "
+                "set search.method=population."
+            )
         self.check_per_class("search.weights")
         if self.method == "one-step" and s.warmup_epochs >= self.search_epochs:
             raise InputError(
@@ -174,6 +190,7 @@ class SearchRun(Config):
             method=self.method,  # type: ignore[arg-type]
             delta_form=form if s.delta_form == "auto" else s.delta_form,  # type: ignore[arg-type]
             scaling=scaling if s.scaling == "auto" else s.scaling,  # type: ignore[arg-type]
+            precision=s.precision if self.method in HEADS else "32-true",  # derivatives are of single precision
         )
         folded = self.method in FOLDED and s.folds
         data = replace(self.data, val_fraction=0.0) if folded else self.data
@@ -185,7 +202,8 @@ class SearchRun(Config):
         return self.search.epochs or self.trainer.max_epochs
 
     def _anywhere(self) -> Self:
-        return replace(super()._anywhere(), search=replace(self.search, init=file_digest(self.search.init)))
+        s = self.search
+        return replace(super()._anywhere(), search=replace(s, init=file_digest(s.init), known=file_digest(s.known)))
 
     def training(self, **changes: Any) -> Config:
         """The same run without the search.

@@ -1,0 +1,102 @@
+"""What a search has judged, as a file from which another search can start.
+
+A judgement is of a strategy, and not of an objective: the class errors of networks at the end of training, on samples
+that they have not seen. Whoever searches the same data for another objective, or by other attributes, knows it already.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from capri._checks import InputError
+from capri._files import write_atomically
+from capri.bilevel.strategy_map import StrategyTensors
+from capri.data.splits import Splits
+from capri.train.experiment import identity
+from capri.train.search_config import SearchRun
+
+JUDGED = "judged.npz"
+
+
+@dataclass(frozen=True)
+class Judgements:
+    """Strategies by name, and their class errors.
+
+    judge: a digest of who judged, `judge_of`. names: (P,). strategies: (P, K) each. errors: (P, K), NaN where no sample
+    of a class judges.
+    """
+
+    judge: str
+    names: tuple[str, ...]
+    strategies: StrategyTensors
+    errors: NDArray[np.float64]
+
+    def plus(self, name: str, strategies: StrategyTensors, errors: NDArray[np.float64]) -> Self:
+        """These, and more under one name."""
+        joined = (torch.cat(pair) for pair in zip(self.strategies, strategies, strict=True))
+        return type(self)(
+            self.judge,
+            (*self.names, *[name] * len(errors)),
+            StrategyTensors(*joined),
+            np.concatenate([self.errors, errors]),
+        )
+
+    def save(self, path: Path) -> None:
+        """As .npz without pickles."""
+        parts = {name: part.numpy() for name, part in self.strategies._asdict().items()}
+        buffer = io.BytesIO()
+        np.savez_compressed(
+            buffer, judge=np.array(self.judge), names=np.array(self.names), errors=self.errors, allow_pickle=False,
+            **parts,
+        )  # fmt: skip
+        write_atomically(path, buffer.getvalue())
+
+    @classmethod
+    def load(cls, path: str | Path, judge: str) -> Self:
+        """What an earlier search has judged; refused where other data, other folds or another training judged it."""
+        try:
+            with np.load(io.BytesIO(Path(path).read_bytes()), allow_pickle=False) as file:
+                found: dict[str, NDArray[Any]] = dict(file)
+            names = tuple(map(str, found["names"].tolist()))
+            strategies = StrategyTensors(*(torch.from_numpy(found[part]).float() for part in StrategyTensors._fields))
+            errors, stored = found["errors"].astype(np.float64), str(found["judge"])
+        except OSError as error:
+            raise InputError(f"search.known: {path} cannot be read ({error.strerror or error}).") from None
+        except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            raise InputError(
+                f"search.known: {path} is no file of judgements ({error}); searches by populations leave one, {JUDGED}."
+            ) from None
+        if stored != judge:
+            raise InputError(
+                f"search.known: {path} was judged by other samples, folds or training than this search would judge by; "
+                "search the same data with the same settings of data, model, optimizer, schedule, trainer, seed and "
+                "search.folds, or leave search.known out."
+            )
+        shape = (len(names), errors.shape[-1] if errors.ndim else 0)
+        fits = errors.shape == shape and all(part.shape == shape for part in strategies)
+        if not (fits and _sound(strategies, errors)):
+            raise InputError(f"search.known: {path} is damaged: its arrays are not strategies and their class errors.")
+        return cls(stored, names, strategies, errors)
+
+
+def _sound(strategies: StrategyTensors, errors: NDArray[np.float64]) -> bool:
+    finite = all(bool(torch.isfinite(part).all()) for part in strategies)
+    judged = errors[:, ~np.isnan(errors).all(axis=0)]  # a class without samples that judge has no error
+    within = bool(judged.size) and bool(((judged >= 0) & (judged <= 1)).all())
+    return finite and within and bool((strategies.delta > 0).all())
+
+
+def judge_of(config: SearchRun, splits: Splits) -> str:
+    """A digest of all that decides a judgement: data, training, folds."""
+    s = config.search
+    who = identity(config.training(), splits)
+    return hashlib.sha256(repr((who, s.folds, config.search_epochs, s.precision)).encode()).hexdigest()[:16]
