@@ -276,7 +276,8 @@ def do_bilevel(unit: Unit, store: Store) -> Result:
     assert isinstance(config, SearchRun)
     for first in unit.needs:
         setting, name = STARTS[first.kind]
-        config = replace(config, search=replace(config.search, **{setting: str(_file(first, store, name))}))
+        start: Any = {setting: str(_file(first, store, name))}
+        config = replace(config, search=replace(config.search, **start))
     final = config.training(data=replace(config.data, val_fraction=0.0))
     kept = _kept(folder / "retrain", final, lambda: search_and_retrain(config, resume=_started(folder / "search")))
     if "failed" in kept:
