@@ -50,6 +50,7 @@ class Source:
 
 _TAUS, _GAMMAS = (0.5, 1.0, 1.5, 2.0, 3.0), (0.05, 0.1, 0.2, 0.3)
 _HEADS: Mapping[str, Any] = {"taus": _TAUS, "gammas": _GAMMAS, "pairs": tuple(product(_TAUS, _GAMMAS))}
+_SMOOTHINGS = (0.05, 0.1, 0.2)
 _CLINC = ("data.imbalance=50",)
 _DIGITS = (f"data.root={DIGITS}", "data.file=digits.npz", "data.profile=exponential", "data.imbalance=9",
            "data.n_max=100", "trainer.max_epochs=3")  # fmt: skip
@@ -108,7 +109,8 @@ def train(data: str, seed: int, size: Size, *changes: str) -> Unit:
 def grid(data: str, seed: int, size: Size, strategy: str, objective: str = "balanced") -> Unit:
     """A named strategy, its parameter chosen on a fifth of the training data for an objective, then trained on all.
 
-    It rests on a run for each value on 80/20, where there is a choice, and on one of those on all, one for each value.
+    "la smoothed" and "vs smoothed" have label smoothing besides, alike for all classes. It rests on a run for each
+    value on 80/20, where there is a choice, and on one of those on all, one for each value.
     """
     name = _source(data, size)
     source = SOURCES[name]
@@ -116,12 +118,15 @@ def grid(data: str, seed: int, size: Size, strategy: str, objective: str = "bala
         "la": ("loss.tau", source.taus),
         "cdt": ("loss.gamma", source.gammas),
         "vs": (["loss.tau", "loss.gamma"], source.pairs),
-    }[strategy]
-    runs = [(f"loss.strategy={strategy}", *_assigned(setting, value)) for value in values]
+        "la smoothed": (["loss.tau", "loss.label_smoothing"], tuple(product(source.taus, _SMOOTHINGS))),
+        "vs smoothed": (["loss.tau", "loss.gamma", "loss.label_smoothing"],
+                        tuple((*pair, e) for pair, e in product(source.pairs, _SMOOTHINGS))),
+    }[strategy]  # fmt: skip
+    runs = [(f"loss.strategy={strategy.split()[0]}", *_assigned(setting, value)) for value in values]
     tried = [train(name, seed, size, *run, FIFTH) for run in runs] if len(values) > 1 else []
     needs = (*tried, *(train(name, seed, size, *run) for run in runs))
     tuned_for = {} if objective == "balanced" else {"objective": objective}  # what came later, not in keys before it
-    label = "-".join([name, strategy, *tuned_for.values(), f"seed{seed}"])
+    label = "-".join([name, strategy.replace(" ", "-"), *tuned_for.values(), f"seed{seed}"])
     return Unit("grid", {"setting": setting, "values": list(values), **tuned_for}, label, needs)
 
 
