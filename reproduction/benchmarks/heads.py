@@ -1,10 +1,14 @@
-"""What does a head in a population cost? Ratios of three ways to train the same heads, in one run.
+"""What does a head in a population cost, and does its arithmetic matter? Ratios of ways to train the same heads.
 
     python reproduction/benchmarks/heads.py [--pairs 5] [--batches 8]
+    python reproduction/benchmarks/heads.py --judged --root data
 
 Heads of the size of CLINC150-LT (384 numbers, 512 hidden, 150 classes), a strategy each, one fold left out: by
 `torch.vmap` and autograd, as any network is trained side by side, each copy computing all samples; by
 `capri.bilevel.layers`, where no copy computes what all leave out; and the same in bf16. CPU time, one thread, in turns.
+
+--judged: cross-entropy, LA and VS on CLINC150-LT (draw 10, of no table) as a search judges them, out of fold: in bf16
+against single precision, on the same folds, beside single precision on other folds.
 """
 
 from __future__ import annotations
@@ -12,15 +16,22 @@ from __future__ import annotations
 import argparse
 import time
 from functools import partial
+from tempfile import TemporaryDirectory
 from unittest import mock
 
 import numpy as np
 import torch
+from scipy.stats import spearmanr
 
 from capri.bilevel import side_by_side
 from capri.bilevel.side_by_side import Recipe, train_side_by_side
 from capri.bilevel.strategy_map import StrategyTensors
 from capri.models import MLPHead
+from capri.train.horizon_search import named_losses, stacked
+from capri.train.judging import judge_by_folds
+from capri.train.ledger import Ledger
+from capri.train.runner import begun
+from capri.train.search_config import resolve_search
 
 D, HIDDEN, K, BATCH, FOLDS = 384, 512, 150, 128, 5
 
@@ -55,10 +66,39 @@ def main(copies: int, batches: int, pairs: int) -> None:
         print(f"{kind:<7} {np.median(ratios):.2f} × as fast as vmap ({ratios.min():.2f} … {ratios.max():.2f})")
 
 
+def judged(root: str, precision: str, folds: int) -> tuple[np.ndarray, float]:
+    """Balanced errors of the named losses in percent, on some partition into folds, and CPU seconds."""
+    settings = [f"data.root={root}", "data.seed=10", "seed=10", f"search.precision={precision}"]
+    with TemporaryDirectory() as out:
+        config = resolve_search(preset="clinc150-lt", out=out, assignments=settings)
+        with begun(config, False) as (config, folder, data):
+            judge = judge_by_folds(config, data.splits, Ledger(folder, None, False))
+            losses = stacked([loss.strategy for loss in named_losses(data.splits.train_counts)])
+            start = time.process_time()
+            by = judge.afresh(folds) if folds else judge.validation
+            errors = by.class_errors(by.losses(losses))
+            return 100 * judge.values(errors), time.process_time() - start
+
+
+def compare_judgements(root: str) -> None:
+    torch.set_num_threads(1)
+    (single, long), (half, short) = judged(root, "32-true", 0), judged(root, "bf16-mixed", 0)
+    anew, _ = judged(root, "32-true", 1)
+    print(f"bf16 is {long / short:.2f} × as fast as single precision")
+    for title, other in (("bf16, the same folds", half), ("single precision, other folds", anew)):
+        difference, rank = other - single, spearmanr(other, single).statistic
+        print(f"{title:<30} {difference.mean():+.2f} ± {difference.std():.2f} points, rank correlation {rank:.3f}")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--copies", type=int, default=20)
     parser.add_argument("--batches", type=int, default=8)
     parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--judged", action="store_true", help="compare judgements instead")
+    parser.add_argument("--root", default="data", help="folder of clinc150_minilm.npz, for --judged")
     given = parser.parse_args()
+    if given.judged:
+        compare_judgements(given.root)
+        raise SystemExit
     main(given.copies, given.batches, given.pairs)

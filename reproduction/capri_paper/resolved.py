@@ -151,12 +151,14 @@ def dictionary_constants() -> dict[str, Any]:
             "WHITEN_TOLERANCE": dictionary.WHITEN_TOLERANCE}  # fmt: skip
 
 
-def search_constants(method: str) -> dict[str, Any]:
-    """Of a search that sees the end of training, whose own constants load torch: versions stand for them."""
+def search_constants(method: str, parts: Sequence[str]) -> dict[str, Any]:
+    """Of a search that sees the end of training, whose own constants load torch: versions stand for them. Of any search
+    with label smoothing, where that goes."""
+    smoothed = {"SPREAD": "softmax(l)"} if "smoothing" in parts else {}
     if method not in WHOLE:
-        return {}
+        return smoothed
     proxy = {"PROXIES": PROXIES} if method == "proxy" else {}
-    return {"POPULATIONS": POPULATIONS, **proxy} | _constants(dictionary, "ORDERED_TOLERANCE")
+    return {"POPULATIONS": POPULATIONS, **proxy, **smoothed} | _constants(dictionary, "ORDERED_TOLERANCE")
 
 
 @cache

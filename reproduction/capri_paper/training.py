@@ -172,7 +172,7 @@ def bilevel(
     run = SOURCES[name].run(seed, size, f"search.attributes=[{quoted}]", *method, *smoke, *changes, searches=True)
     plain = list(attributes) == ["identity"]
     constants = {} if plain else resolved.dictionary_constants()
-    constants |= resolved.search_constants(run["search"].get("method", "one-step"))
+    constants |= resolved.search_constants(run["search"].get("method", "one-step"), run["search"]["parts"])
     settings = {"run": run, "constants": constants}
     said = ["".join(c.split(".", 1)[-1].split("=")) for c in changes]
     needs = () if known is None else (known,)

@@ -3,7 +3,9 @@
     loss       ℓ(y, o) = ω_y · [ logsumexp_k(Δ_k o_k + l_k) − (Δ_y o_y + l_y) ]         `Strategy.loss_scores`
     post-hoc   ô = Δ∘o − l                                                               `Strategy.adjust`
 
-ε, a label smoothing per class, is beyond the paper and of the loss alone: the target of y is (1 − ε_y)·1_y + ε_y/K.
+ε, a label smoothing per class, is beyond the paper and of the loss alone: the target of y is (1 − ε_y)·1_y + ε_y s with
+s = softmax(l), what the loss expects of a sample of which the scores say nothing (o = 0); with l = 0 the usual 1/K.
+Spread evenly, it would pull Δ∘o + l towards 0, and with it the scores of rare classes up by −l, whatever the sample.
 
 Logit adjustment is l = +τ log π in both: the loss adds it during training, post-hoc takes it away from a model that was
 trained without it. The same strategy therefore corrects the same bias on either side; `transferred` carries multipliers
@@ -230,6 +232,12 @@ class Strategy:
         """The number of classes, K."""
         return len(self.l)
 
+    @property
+    def spread(self) -> Vector:
+        """Where label smoothing goes: softmax(l), the probabilities of the loss at o = 0; 1/K each where l = 0."""
+        raised = np.exp(self.l - self.l.max())
+        return np.asarray(raised / raised.sum())
+
     def adjust(self, scores: ArrayLike) -> NDArray[np.float64]:
         """Post-hoc: Δ∘o − l. The argmax of a row is the decision. ω and ε play no part; they belong to the loss.
 
@@ -280,7 +288,7 @@ class Strategy:
         if not self.smoothing.any():
             return np.asarray(own)
         epsilon = self.smoothing[labels]
-        return np.asarray((1 - epsilon) * own + epsilon * (self.omega * (log_sum[:, None] - z)).mean(axis=1))
+        return np.asarray((1 - epsilon) * own + epsilon * ((log_sum[:, None] - z) @ (self.omega * self.spread)))
 
     def transferred(self) -> Strategy:
         """The counterpart on the other side: post-hoc (Δ, l) becomes (1/Δ, l/Δ) in the loss, and the other way round.

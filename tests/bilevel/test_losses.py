@@ -46,7 +46,8 @@ def test_neutral_is_torch_cross_entropy(sample, epsilon):
 def test_weights_are_those_of_torch_but_the_mean_is_over_samples(sample, parts, epsilon):
     logits, y = sample
     omega, l, delta = parts
-    z = delta * logits + l
+    l = 0 * l if epsilon else l  # smoothing goes by offsets, which torch does not know
+    parts, z = (omega, l, delta), delta * logits + l
     expected = F.cross_entropy(z, y, weight=omega, reduction="none", label_smoothing=epsilon)
     torch.testing.assert_close(parametric_cross_entropy(logits, y, omega, l, delta, per_class(epsilon)), expected)
     module = ParametricCrossEntropy(Strategy(*(p.numpy() for p in parts), np.full(K, epsilon)))
@@ -64,6 +65,21 @@ def test_soft_labels_are_expectations(sample, parts, epsilon):
     torch.testing.assert_close(parametric_cross_entropy(logits, q, *parts, per_class(epsilon)), sum(every))
     expected = F.cross_entropy(logits, q, reduction="none", label_smoothing=epsilon)
     torch.testing.assert_close(parametric_cross_entropy(logits, q, smoothing=per_class(epsilon)), expected)
+
+
+def test_smoothing_goes_where_scores_that_say_nothing_go(sample, parts):
+    """The target is (1 − ε) 1_y + ε softmax(l); its second part alone is least at o = 0, whatever the offsets are."""
+    (logits, y), (omega, l, delta) = sample, parts
+    epsilon = torch.tensor([0.0, 0.1, 0.2, 0.4], dtype=torch.float64)
+    target = (1 - epsilon[y])[:, None] * F.one_hot(y, K) + epsilon[y][:, None] * torch.softmax(l, dim=0)
+    expected = parametric_cross_entropy(logits, target, omega, l, delta)
+    torch.testing.assert_close(parametric_cross_entropy(logits, y, omega, l, delta, epsilon), expected)
+    given = Strategy(omega.numpy(), l.numpy(), delta.numpy(), epsilon.numpy())
+    np.testing.assert_allclose(given.loss(logits.numpy(), y.numpy()), expected)
+
+    nothing = torch.zeros(1, K, dtype=torch.float64, requires_grad=True)
+    parametric_cross_entropy(nothing, y[:1], None, l, delta, torch.ones(K, dtype=torch.float64)).sum().backward()
+    torch.testing.assert_close(nothing.grad, torch.zeros(1, K, dtype=torch.float64))
 
 
 def test_each_class_has_its_own_smoothing(sample):

@@ -40,7 +40,7 @@ def parametric_cross_entropy(
     omega, l, delta : Tensor of shape (K,), optional
         Weights, offsets and multipliers; neutral (1, 0, 1) by default.
     smoothing : Tensor of shape (K,), optional
-        ε mixes the target of class y with the uniform distribution, (1 − ε_y)·1_y + ε_y/K; 0 by default.
+        ε spreads a share of the target of class y: (1 − ε_y)·1_y + ε_y softmax(l) (see `capri.strategy`); 0 by default.
 
     Returns
     -------
@@ -59,7 +59,7 @@ def parametric_cross_entropy(
         z = z + l
     soft = target.is_floating_point()
     if smoothing is not None:
-        return _smoothed(z, target, omega, smoothing)
+        return _smoothed(z, target, omega, l, smoothing)
     if omega is None:
         return F.cross_entropy(z, target.to(z.dtype) if soft else target, reduction="none")
     if not soft:
@@ -67,13 +67,14 @@ def parametric_cross_entropy(
     return -(target.to(z.dtype) * omega * F.log_softmax(z, dim=1)).sum(dim=1)
 
 
-def _smoothed(z: Tensor, target: Tensor, omega: Tensor | None, epsilon: Tensor) -> Tensor:
-    """ℓ under q = (1 − ε_y)·1_y + ε_y/K; soft targets average over y."""
+def _smoothed(z: Tensor, target: Tensor, omega: Tensor | None, l: Tensor | None, epsilon: Tensor) -> Tensor:
+    """ℓ under q = (1 − ε_y)·1_y + ε_y softmax(l); soft targets average over y."""
     costs = -F.log_softmax(z, dim=1) if omega is None else -omega * F.log_softmax(z, dim=1)
+    spread = costs.mean(dim=1) if l is None else costs @ F.softmax(l, dim=0).to(costs.dtype)
     if target.is_floating_point():
-        return (target * ((1 - epsilon) * costs + epsilon * costs.mean(dim=1, keepdim=True))).sum(dim=1)
+        return (target * ((1 - epsilon) * costs + epsilon * spread[:, None])).sum(dim=1)
     e = epsilon[target]
-    return (1 - e) * costs.gather(1, target[:, None])[:, 0] + e * costs.mean(dim=1)
+    return (1 - e) * costs.gather(1, target[:, None])[:, 0] + e * spread
 
 
 class ParametricCrossEntropy(nn.Module):

@@ -34,14 +34,14 @@ from capri.strategy import SMOOTHING_MAX
 Points: TypeAlias = NDArray[np.float64]
 #: How far W is expected from where it starts: along a direction of D (of spread 1 over the classes), and its constant.
 SPREADS = {"l": 0.7, "delta": 0.2, "omega": 0.3, "smoothing": 0.5}
-CONSTANTS = {"delta": 0.5, "omega": 0.0, "smoothing": 1.5}
+CONSTANTS = {"delta": 0.5, "omega": 0.0, "smoothing": 4.0}
 FIRST_STEP = 0.4  # in these units, where nothing is known
 STEPS = (0.1, 0.3, 0.6)  # from the best points to where the minimum may be
 BEST, CANDIDATES, SHARE = 3, 400, 0.35
 PRIOR = 5e-4  # λ
 MOST = 60  # numbers in W that a population can search
 SAME = 1e-3  # strategies that differ by less are one
-LEAST_SMOOTHING = 1e-6  # as a share of the most, in the inverse of the sigmoid
+LEAST_SMOOTHING = 1e-4  # as a share of the most: what is smoothed less counts as this, since W cannot say 0
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Space:
         return StrategyTensors(*made)
 
     def points(self, strategies: StrategyTensors) -> Points:
-        """Where strategies lie, as nearly as D can say it; without label smoothing that part stays at the start.
+        """Where strategies lie, as nearly as D can say it.
 
         Parameters
         ----------
@@ -125,20 +125,18 @@ class Space:
         ndarray of shape (P, M)
         """
         l, delta, smoothing = (t.double().numpy() for t in (strategies.l, strategies.delta, strategies.smoothing))
-        share = np.clip(smoothing / SMOOTHING_MAX, LEAST_SMOOTHING, 1 - LEAST_SMOOTHING)
         wanted = {
-            "w_l": (self.map.D, l - l.mean(axis=1, keepdims=True), np.full(len(l), True)),
-            "w_delta": (self.map.D1, np.log(delta), np.full(len(l), True)),
-            "w_smoothing": (self.map.D1, np.log(share / (1 - share)), smoothing.any(axis=1)),
+            "w_l": (self.map.D, l - l.mean(axis=1, keepdims=True)),
+            "w_delta": (self.map.D1, np.log(delta)),
+            "w_smoothing": (self.map.D1, smoothing_logit(smoothing)),
         }
         parts = []
         for name, p in self.map.named_parameters():
             start = p.detach().double().numpy()
             moved = np.zeros((len(l), len(start)))
             if name in wanted:
-                columns, values, given = wanted[name]
-                found = np.linalg.lstsq(columns.double().numpy(), values.T, rcond=None)[0].T
-                moved[given] = found[given] - start
+                columns, values = wanted[name]
+                moved = np.linalg.lstsq(columns.double().numpy(), values.T, rcond=None)[0].T - start
             parts.append(moved)
         return np.concatenate(parts, axis=1) / np.where(self.spread > 0, self.spread, 1.0)
 
@@ -171,6 +169,12 @@ class Space:
         moved = self.weights(z[None])
         self.map.load_state_dict({**self.map.state_dict(), **{name: w[0] for name, w in moved.items()}})
         return self.map
+
+
+def smoothing_logit(epsilon: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The x of ε = ½·sigmoid(x)."""
+    share = np.clip(epsilon / SMOOTHING_MAX, LEAST_SMOOTHING, 1 - LEAST_SMOOTHING)
+    return np.log(share) - np.log1p(-share)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 With z = Δ∘o + l and p = softmax(z), the loss of a sample of class y is Σ_k t_k (logsumexp(z) − z_k), where its mass
 
-    t_k = (1 − ε_y) ω_y 1[k = y] + ε_y ω_k / K
+    t_k = (1 − ε_y) ω_y 1[k = y] + ε_y ω_k s_k,      s = softmax(l)
 
 is spread over the classes by label smoothing alone. T = Σ_k t_k; by the scores o:
 
@@ -23,11 +23,10 @@ Floats = NDArray[np.float64]
 
 def masses(strategy: Strategy, labels: Ints) -> Floats:
     """t: how much of each class the loss of each sample asks for, (n_samples, K)."""
-    k, rows = strategy.n_classes, np.arange(len(labels))
     epsilon = strategy.smoothing[labels]
-    spread = epsilon[:, None] * strategy.omega / k
-    spread[rows, labels] += (1 - epsilon) * strategy.omega[labels]
-    return spread
+    found = epsilon[:, None] * (strategy.omega * strategy.spread)
+    found[np.arange(len(labels)), labels] += (1 - epsilon) * strategy.omega[labels]
+    return np.asarray(found)
 
 
 def probabilities(strategy: Strategy, scores: Floats) -> Floats:

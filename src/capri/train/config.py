@@ -101,7 +101,7 @@ class LossConfig:
     transfer: Literal["unchanged", "inverse"] = option(
         "unchanged", "for policies from `capri tune`: unchanged takes Δ and l as tuned (the paper), inverse 1/Δ and l/Δ"
     )
-    label_smoothing: float = option(0.0, "share of each target that is spread over all classes; 0: none")
+    label_smoothing: float = option(0.0, "share of each target that is spread over the classes, by softmax(l); 0: none")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
     1. cross-entropy, LA and VS on a grid are judged out of fold; of networks on images, by proxy (`capri.train.proxy`).
        An earlier search of the same data may have judged them, and more (`capri.train.judgements`)
-    2. from the best of LA and VS: generations of strategies, made of W, which a Gaussian process through all judgements
+    2. from the best of them: generations of strategies, made of W, which a Gaussian process through all judgements
        proposes (population, proxy), or the descent of W along the exact derivative through training (unrolled)
     3. the best of each kind are judged again, afresh: the lowest is what the search returns, with its name
 
@@ -26,7 +26,7 @@ from torch import Tensor
 from capri._checks import InputError
 from capri.attributes import Attributes
 from capri.bilevel.out_of_fold import sharpness
-from capri.bilevel.population import PRIOR, Generation, Points, Space, evolve
+from capri.bilevel.population import PRIOR, Generation, Points, Space, evolve, smoothing_logit
 from capri.bilevel.strategy_map import Dictionaries, StrategyMap, StrategyTensors
 from capri.bilevel.unrolled import JudgedTraining, unrolled_search
 from capri.data.splits import Splits
@@ -44,7 +44,7 @@ from capri.train.proxy import Features, proxy_features
 from capri.train.recorder import write_csv
 from capri.train.runner import begun
 from capri.train.search import known_before
-from capri.train.search_config import FOLDED, GAMMAS, PLAIN, TAUS, SearchRun
+from capri.train.search_config import FOLDED, GAMMAS, PLAIN, SMOOTHED_TAUS, SMOOTHINGS, TAUS, SearchRun
 from capri.train.trajectory import Trajectory, plot_trajectory
 
 FRESH = 2  # judgements that decide in the end
@@ -59,8 +59,11 @@ class Named:
     strategy: Strategy
 
 
-def named_losses(counts: NDArray[np.int64]) -> list[Named]:
-    """What has names: cross-entropy, logit adjustment and VS, whose numbers are on a grid."""
+def named_losses(counts: NDArray[np.int64], *, smoothing: bool = False) -> list[Named]:
+    """What has names: cross-entropy, logit adjustment and VS, whose numbers are on a grid.
+
+    smoothing: LA with label smoothing, too, which makes another network, to which other offsets belong.
+    """
     found = [Named("cross-entropy", "cross-entropy", Strategy.of(len(counts)))]
     found += [Named("LA", f"LA, τ = {tau:g}", Strategy.logit_adjustment(counts, tau)) for tau in TAUS]
     found += [
@@ -68,6 +71,16 @@ def named_losses(counts: NDArray[np.int64]) -> list[Named]:
         for tau in TAUS[:-1]
         for gamma in GAMMAS
     ]
+    if smoothing:
+        found += [
+            Named(
+                "smoothed LA",
+                f"LA with label smoothing, τ = {tau:g}, ε = {epsilon:g}",
+                replace(Strategy.logit_adjustment(counts, tau), smoothing=np.full(len(counts), epsilon)),
+            )
+            for tau in SMOOTHED_TAUS
+            for epsilon in SMOOTHINGS
+        ]
     return found
 
 
@@ -121,13 +134,13 @@ def _check(config: SearchRun) -> None:
 
 def find(config: SearchRun, splits: Splits, judge: Judge) -> Found:
     """Named losses, generations, and the evidence."""
-    named = named_losses(splits.train_counts)
+    named = named_losses(splits.train_counts, smoothing="smoothing" in config.search.parts)
     known = _known(config, splits, judge, named)
     errors = known.errors[: len(named)]
     values = judge.values(errors)
     best = {kind: min((v, i) for i, v in enumerate(values) if named[i].kind == kind)[1] for kind in _kinds(named)}
     _say("  ".join(f"{named[i].name}: {values[i]:.4f}" for i in best.values()))
-    start = min(best["LA"], best["VS"], key=lambda i: values[i])
+    start = min((i for kind, i in best.items() if kind != "cross-entropy"), key=lambda i: values[i])
     attributes = _attributes(config, splits, errors[best["LA"]], judge)
     space = Space.of(_map(config, attributes, named[start].strategy))
     trajectory = Trajectory()
@@ -148,7 +161,10 @@ def _known(config: SearchRun, splits: Splits, judge: Judge, named: list[Named]) 
         return Judgements(who, names, strategies, judge.errors("named losses", strategies))
     found = Judgements.load(config.search.known, who)
     if found.names[: len(names)] != names:
-        raise InputError(f"search.known: {config.search.known} is of another version of capri; search anew without it.")
+        raise InputError(
+            f"search.known: {config.search.known} does not begin with the losses that this search compares: it was "
+            "made by another version of capri, or searched without label smoothing. Search anew without it."
+        )
     return found
 
 
@@ -267,12 +283,17 @@ def _map(config: SearchRun, attributes: Attributes, start: Strategy) -> Strategy
     if "delta" in s.parts and s.delta_form == "exp":
         wanted = np.linalg.lstsq(dictionaries.lifted.values, np.log(start.delta), rcond=None)[0]
         made.w_delta.data.copy_(torch.from_numpy(wanted))
+    if "smoothing" in s.parts:
+        wanted = np.linalg.lstsq(dictionaries.lifted.values, smoothing_logit(start.smoothing), rcond=None)[0]
+        made.w_smoothing.data.copy_(torch.from_numpy(wanted))
     return made
 
 
 def _describe(config: SearchRun, splits: Splits) -> str:
     counts, s = splits.train_counts, config.search
-    strategies = len(named_losses(counts)) + s.generations * s.population + FRESH * 4
+    named = named_losses(counts, smoothing="smoothing" in s.parts)
+    known = 0 if s.known else len(named)
+    strategies = known + s.generations * s.population + FRESH * (len(_kinds(named)) + 1)
     generations, epochs = f"{s.generations} generations of {s.population}", f"{config.search_epochs} epochs"
     folded = config.method in FOLDED and s.folds
     who = f"which validate in {s.folds} folds" if folded else f"{len(splits.val):,} validation ({splits.protocol})"

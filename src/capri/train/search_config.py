@@ -20,7 +20,8 @@ FOLDED = ("population", "unrolled")  # methods in which folds of the training sa
 WHOLE = (*FOLDED, "proxy")  # methods that see the end of training
 HEADS = ("population", "proxy")  # methods in which many heads judge, side by side
 TAUS, GAMMAS = (0.5, 1.0, 1.5, 2.0, 3.0), (0.1, 0.2, 0.3)  # of LA and VS, which searches of these judge first
-POPULATIONS = 1  # version of the search by populations: raise it where another strategy would be found
+SMOOTHED_TAUS, SMOOTHINGS = (0.5, 1.0, 1.5, 2.0), (0.05, 0.2)  # of LA with label smoothing, where that is searched
+POPULATIONS = 2  # version of the search by populations: raise it where another strategy would be found
 PROXIES = 1  # the same of what the proxy adds to it
 LEAST: Mapping[str, float] = {
     "search.epochs": 0, "search.warmup_epochs": 0, "search.every": 1, "search.batch_size": 0, "search.lr": 0,
