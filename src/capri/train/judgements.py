@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import io
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from capri._arrays import Npz
 from capri._checks import InputError
-from capri._files import write_atomically
+from capri._files import open_regular, write_atomically
 from capri.bilevel.strategy_map import StrategyTensors
 from capri.data.splits import Splits
 from capri.train.experiment import identity
@@ -64,14 +64,14 @@ class Judgements:
     def load(cls, path: str | Path, judge: str) -> Self:
         """What an earlier search has judged; refused where other data, other folds or another training judged it."""
         try:
-            with np.load(io.BytesIO(Path(path).read_bytes()), allow_pickle=False) as file:
-                found: dict[str, NDArray[Any]] = dict(file)
-            names = tuple(map(str, found["names"].tolist()))
-            strategies = StrategyTensors(*(torch.from_numpy(found[part]).float() for part in StrategyTensors._fields))
-            errors, stored = found["errors"].astype(np.float64), str(found["judge"])
+            with open_regular(path) as stream:
+                file = Npz(stream)
+                parts = (torch.from_numpy(file.get(part)).float() for part in StrategyTensors._fields)
+                stored, names = str(file.get("judge")), tuple(map(str, file.get("names")))
+                strategies, errors = StrategyTensors(*parts), file.get("errors").astype(np.float64)
         except OSError as error:
             raise InputError(f"search.known: {path} cannot be read ({error.strerror or error}).") from None
-        except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        except Exception as error:  # a reader may raise anything when a file is damaged
             raise InputError(
                 f"search.known: {path} is no file of judgements ({error}); searches by populations leave one, {JUDGED}."
             ) from None
