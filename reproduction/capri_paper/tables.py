@@ -312,7 +312,7 @@ TRANSFER_TABLE = Table(
 
 # -- beyond the paper -------------------------------------------------------------------------------------------------
 
-_SMOOTHED = 'search.parts=["l","delta","smoothing"]'
+_BARE, _SMOOTHED = 'search.parts=["l","delta"]', 'search.parts=["l","delta","smoothing"]'
 
 
 def _hessian_cell(row: str, column: str, seed: int, size: Size) -> Cell:
@@ -417,7 +417,7 @@ def _searches_cell(row: str, column: str, seed: int, size: Size) -> Cell | None:
 
 def _population(data: str, seed: int, size: Size, attributes: str, how: str, *changes: str) -> Unit:
     """A search by populations; smoothed: with label smoothing; validated: that, judged by the clean fifth."""
-    changes = (_POPULATION, *([_SMOOTHED] if how != "population" else []), *changes)
+    changes = (_POPULATION, _BARE if how == "population" else _SMOOTHED, *changes)
     return bilevel(data, seed, size, ATTRIBUTES[attributes], *changes, *(["search.folds=0"] * (how == "validated")))
 
 

@@ -307,7 +307,7 @@ def _describe(config: SearchRun, splits: Splits) -> str:
     return (
         f"{config.data.name}: {len(splits.train):,} training samples ({counts.max():,} … {counts.min():,} per class, "
         f"{splits.n_classes} classes), {who}\n"
-        f"search of {' and '.join(s.parts)} by {' and '.join(s.attributes)} for {s.objective}: {how}, seed "
+        f"search of {', '.join(s.parts)} by {' and '.join(s.attributes)} for {s.objective}: {how}, seed "
         f"{config.seed} → {config.out}"
     )
 

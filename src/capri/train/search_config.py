@@ -40,7 +40,9 @@ class SearchConfig:
         "or identity alone, one free number per class (AutoBalance)",
     )
     parts: tuple[str, ...] = option(
-        ("l", "delta"), "what is searched: some of l (offsets), delta (multipliers), omega (weights), smoothing"
+        (),
+        "what is searched: some of l (offsets), delta (multipliers), omega (weights), smoothing; empty: l and delta, "
+        "and smoothing where a population judges",
     )
     method: Literal["auto", "one-step", "population", "unrolled", "proxy"] = option(
         "auto",
@@ -191,6 +193,7 @@ class SearchRun(Config):
             method=self.method,  # type: ignore[arg-type]
             delta_form=form if s.delta_form == "auto" else s.delta_form,  # type: ignore[arg-type]
             scaling=scaling if s.scaling == "auto" else s.scaling,  # type: ignore[arg-type]
+            parts=s.parts or (("l", "delta", "smoothing") if self.method == "population" else ("l", "delta")),
             precision=s.precision if self.method in HEADS else "32-true",  # derivatives are of single precision
         )
         folded = self.method in FOLDED and s.folds

@@ -170,7 +170,7 @@ def _describe(config: SearchRun, data: Any) -> str:
     return (
         f"{config.data.name}: {len(splits.train):,} training samples ({counts.max():,} … {counts.min():,} per class, "
         f"{splits.n_classes} classes), {len(splits.val):,} validation ({splits.protocol})\n"
-        f"search of {' and '.join(s.parts)} by {' and '.join(s.attributes)} for {s.objective} ({s.hessian}), "
+        f"search of {', '.join(s.parts)} by {' and '.join(s.attributes)} for {s.objective} ({s.hessian}), "
         f"warm-up {s.warmup_epochs} of {config.search_epochs} epochs, seed {config.seed} → {config.out}"
     )
 
