@@ -151,14 +151,31 @@ def dictionary_constants() -> dict[str, Any]:
             "WHITEN_TOLERANCE": dictionary.WHITEN_TOLERANCE}  # fmt: skip
 
 
-def search_constants(method: str, parts: Sequence[str]) -> dict[str, Any]:
-    """Of a search that sees the end of training, whose own constants load torch: versions stand for them. Of any search
-    with label smoothing, where that goes."""
-    smoothed = {"SPREAD": "softmax(l)"} if "smoothing" in parts else {}
+def with_constants(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a run, and beside them the constants that decide what it does, where there are any."""
+    run = settings["run"]
+    found = _smoothing_constants(run["loss"]["label_smoothing"] > 0)
+    if "search" in run:
+        search = run["search"]
+        plain = list(search["attributes"]) == ["identity"]
+        found |= {} if plain else dictionary_constants()
+        found |= _search_constants(search.get("method", "one-step"), search["parts"])
+        return {**settings, "constants": found}
+    return {**settings, **({"constants": found} if found else {})}
+
+
+def _search_constants(method: str, parts: Sequence[str]) -> dict[str, Any]:
+    """Of a search that sees the end of training, whose own constants load torch: versions stand for them."""
+    smoothed = _smoothing_constants("smoothing" in parts)
     if method not in WHOLE:
         return smoothed
     proxy = {"PROXIES": PROXIES} if method == "proxy" else {}
     return {"POPULATIONS": POPULATIONS, **proxy, **smoothed} | _constants(dictionary, "ORDERED_TOLERANCE")
+
+
+def _smoothing_constants(smooths: bool) -> dict[str, Any]:
+    """Where label smoothing goes."""
+    return {"SPREAD": "softmax(l)"} if smooths else {}
 
 
 @cache

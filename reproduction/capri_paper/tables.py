@@ -449,9 +449,9 @@ SEARCHES_TABLE = Table(
     _searches_cell,
     beyond="Which search: one step, or populations judged at the end of training",
     note="Test errors after retraining. A search by populations returns what its evidence chooses, which may be "
-    "cross-entropy, LA or VS. LA, CDT and VS are tuned on a fifth of the training data; label smoothing beside LA and "
-    "VS is alike for all classes and tuned with them. With label noise the folds that judge are noisy, too; the fifth "
-    "that validates is clean, for it as for LA, CDT, VS and the searches by one step.",
+    "cross-entropy, LA (smoothed or not) or VS. LA, CDT and VS are tuned on a fifth of the training data; label "
+    "smoothing beside LA and VS is alike for all classes and tuned with them. With label noise the folds that judge "
+    "are noisy, too; the fifth that validates is clean, for it as for LA, CDT, VS and the searches by one step.",
 )
 
 SEARCHED = {"cvar:0.2": "CVaR 0.2", "sdev": "sdev"}

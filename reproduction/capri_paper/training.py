@@ -50,7 +50,17 @@ class Source:
 
 _TAUS, _GAMMAS = (0.5, 1.0, 1.5, 2.0, 3.0), (0.05, 0.1, 0.2, 0.3)
 _HEADS: Mapping[str, Any] = {"taus": _TAUS, "gammas": _GAMMAS, "pairs": tuple(product(_TAUS, _GAMMAS))}
-_SMOOTHINGS = (0.05, 0.1, 0.2)
+#: The same with label smoothing, alike for all classes: which settings, and their values.
+_SMOOTHED: Mapping[str, tuple[list[str], tuple[Any, ...]]] = {
+    "la smoothed": (
+        ["loss.tau", "loss.label_smoothing"],
+        tuple(product((0.25, 0.5, 1.0, 1.5), (0.05, 0.1, 0.2, 0.4))),
+    ),
+    "vs smoothed": (
+        ["loss.tau", "loss.gamma", "loss.label_smoothing"],
+        tuple(product((0.5, 1.0, 1.5), (0.1, 0.2, 0.3), (0.1, 0.2, 0.4))),
+    ),
+}
 _CLINC = ("data.imbalance=50",)
 _DIGITS = (f"data.root={DIGITS}", "data.file=digits.npz", "data.profile=exponential", "data.imbalance=9",
            "data.n_max=100", "trainer.max_epochs=3")  # fmt: skip
@@ -102,7 +112,7 @@ def train(data: str, seed: int, size: Size, *changes: str) -> Unit:
     name = _source(data, size)
     said = [c.partition("=")[2] for c in changes if c.startswith("loss.")] or ["ce"]
     part = ["80"] if FIFTH in changes else []
-    settings = {"run": SOURCES[name].run(seed, size, *changes)}
+    settings = resolved.with_constants({"run": SOURCES[name].run(seed, size, *changes)})
     return Unit("train", settings, "-".join([name, *said, *part, f"seed{seed}"]))
 
 
@@ -118,10 +128,8 @@ def grid(data: str, seed: int, size: Size, strategy: str, objective: str = "bala
         "la": ("loss.tau", source.taus),
         "cdt": ("loss.gamma", source.gammas),
         "vs": (["loss.tau", "loss.gamma"], source.pairs),
-        "la smoothed": (["loss.tau", "loss.label_smoothing"], tuple(product(source.taus, _SMOOTHINGS))),
-        "vs smoothed": (["loss.tau", "loss.gamma", "loss.label_smoothing"],
-                        tuple((*pair, e) for pair, e in product(source.pairs, _SMOOTHINGS))),
-    }[strategy]  # fmt: skip
+        **_SMOOTHED,
+    }[strategy]
     runs = [(f"loss.strategy={strategy.split()[0]}", *_assigned(setting, value)) for value in values]
     tried = [train(name, seed, size, *run, FIFTH) for run in runs] if len(values) > 1 else []
     needs = (*tried, *(train(name, seed, size, *run) for run in runs))
@@ -170,10 +178,7 @@ def bilevel(
     smoke = SMOKE if size == "smoke" else ()
     method = () if any(c.startswith("search.method=") for c in changes) else ("search.method=one-step",)
     run = SOURCES[name].run(seed, size, f"search.attributes=[{quoted}]", *method, *smoke, *changes, searches=True)
-    plain = list(attributes) == ["identity"]
-    constants = {} if plain else resolved.dictionary_constants()
-    constants |= resolved.search_constants(run["search"].get("method", "one-step"), run["search"]["parts"])
-    settings = {"run": run, "constants": constants}
+    settings = resolved.with_constants({"run": run})
     said = ["".join(c.split(".", 1)[-1].split("=")) for c in changes]
     needs = () if known is None else (known,)
     return Unit("bilevel", settings, "-".join([name, "+".join(attributes), *said, f"seed{seed}"]), needs)
@@ -209,6 +214,7 @@ def adapted(unit: Unit, changes: Sequence[str]) -> Unit:
     settings = dict(unit.settings)
     if "run" in settings:
         settings["run"] = resolved.changed(settings["run"], changes)
+        settings = resolved.with_constants(settings)
     return Unit(unit.kind, settings, f"{unit.label}-changed", needs)
 
 
@@ -319,6 +325,8 @@ def _file(unit: Unit, store: Store, name: str) -> Path:
     if not path.exists():
         with store.alone(unit):
             store.works[unit.kind](unit, store)
+    if not path.exists():
+        raise InputError(f"{path} is missing in a run that has ended; delete the run's folder, and it is done anew.")
     return path
 
 

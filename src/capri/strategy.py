@@ -30,6 +30,7 @@ DeltaForm: TypeAlias = Literal["normalized", "sigmoid", "exp", "linear"]
 
 EPSILON = 1e-12
 SMOOTHING_MAX = 0.5  # of ε that W drives
+LEAST_SHARE = 1e-4  # what the inverse of a sigmoid takes for 0, which W cannot say
 NEUTRAL = {"omega": 1.0, "l": 0.0, "delta": 1.0, "smoothing": 0.0}  # cross-entropy
 
 
@@ -233,7 +234,7 @@ class Strategy:
         return len(self.l)
 
     @property
-    def spread(self) -> Vector:
+    def smoothed_to(self) -> Vector:
         """Where label smoothing goes: softmax(l), the probabilities of the loss at o = 0; 1/K each where l = 0."""
         raised = np.exp(self.l - self.l.max())
         return np.asarray(raised / raised.sum())
@@ -288,7 +289,7 @@ class Strategy:
         if not self.smoothing.any():
             return np.asarray(own)
         epsilon = self.smoothing[labels]
-        return np.asarray((1 - epsilon) * own + epsilon * ((log_sum[:, None] - z) @ (self.omega * self.spread)))
+        return np.asarray((1 - epsilon) * own + epsilon * ((log_sum[:, None] - z) @ (self.omega * self.smoothed_to)))
 
     def transferred(self) -> Strategy:
         """The counterpart on the other side: post-hoc (Δ, l) becomes (1/Δ, l/Δ) in the loss, and the other way round.
@@ -374,6 +375,23 @@ def omega_from(x: ArrayLike) -> Vector:
 def smoothing_from(x: ArrayLike) -> Vector:
     """ε from D w_ε, between 0 and ½."""
     return SMOOTHING_MAX * _sigmoid(np.asarray(x, dtype=np.float64))
+
+
+def delta_logit(delta: ArrayLike, delta_form: str) -> Vector:
+    """The x of Δ = form(x), for "exp" and "sigmoid"; of other forms the logarithm, which is near for Δ near 1."""
+    given = np.asarray(delta, dtype=np.float64)
+    return _logit(given) if delta_form == "sigmoid" else np.log(given)
+
+
+def smoothing_logit(epsilon: ArrayLike) -> Vector:
+    """The x of ε = smoothing_from(x)."""
+    return _logit(np.asarray(epsilon, dtype=np.float64) / SMOOTHING_MAX)
+
+
+def _logit(share: Vector) -> Vector:
+    """Of shares in [0, 1]; what is nearer to the ends than `LEAST_SHARE` counts as that near."""
+    inside = np.clip(share, LEAST_SHARE, 1 - LEAST_SHARE)
+    return np.asarray(np.log(inside) - np.log1p(-inside))
 
 
 def _below_one(epsilon: Vector) -> Vector:

@@ -184,7 +184,7 @@ def test_what_was_judged_serves_another_objective_and_other_attributes(settings,
     summary = run_search(settings, tmp_path / "second", *changes)
     assert judged == ["generation 1", "finalists, folds 1", "finalists, folds 2"]
     assert summary["objective"] == "sdev"
-    assert "34 of 34 strategies that" in capsys.readouterr().out
+    assert "26 named losses, and 8 of 8 other strategies" in capsys.readouterr().out
     with np.load(known) as first, np.load(tmp_path / "second" / JUDGED) as second:
         assert list(second["names"]) == [*first["names"], *4 * ["generation 1"]]
         np.testing.assert_array_equal(second["errors"][: len(first["errors"])], first["errors"])
@@ -193,7 +193,7 @@ def test_what_was_judged_serves_another_objective_and_other_attributes(settings,
 def test_judgements_of_others_are_refused(settings, tmp_path):
     run_search(settings, tmp_path / "first")
     known = tmp_path / "first" / JUDGED
-    for change in ("seed=1", "search.folds=3", "trainer.max_epochs=5", "data.imbalance=10"):
+    for change in ("seed=1", "search.folds=3", "trainer.max_epochs=5", "data.imbalance=10", "trainer.batch_size=64"):
         with pytest.raises(InputError, match="judged by other samples, folds or training"):
             run_search(settings, tmp_path / "second", f"search.known={known}", change)
     with pytest.raises(InputError, match="cannot take over"):

@@ -22,7 +22,7 @@ def test_what_is_saved_is_read(tmp_path):
     given = judgements()
     given.save(tmp_path / "judged.npz")
     found = Judgements.load(tmp_path / "judged.npz", "abc")
-    assert (found.judge, found.names) == (given.judge, given.names)
+    assert (found.who, found.names) == (given.who, given.names)
     np.testing.assert_array_equal(found.errors, given.errors)
     for mine, theirs in zip(found.strategies, given.strategies, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
@@ -32,7 +32,7 @@ def test_what_is_saved_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["bytes", "inside"])
-def test_a_damaged_file_is_refused_or_is_what_it_was(tmp_path, how):
+def test_a_damaged_file_is_refused_or_still_holds_judgements(tmp_path, how):
     path, rng, given = tmp_path / "judged.npz", np.random.default_rng(1), judgements()
     given.save(path)
     whole = path.read_bytes()

@@ -70,7 +70,7 @@ def parametric_cross_entropy(
 def _smoothed(z: Tensor, target: Tensor, omega: Tensor | None, l: Tensor | None, epsilon: Tensor) -> Tensor:
     """ℓ under q = (1 − ε_y)·1_y + ε_y softmax(l); soft targets average over y."""
     costs = -F.log_softmax(z, dim=1) if omega is None else -omega * F.log_softmax(z, dim=1)
-    spread = costs.mean(dim=1) if l is None else costs @ F.softmax(l, dim=0).to(costs.dtype)
+    spread = costs.mean(dim=1) if l is None else (costs * F.softmax(l, dim=0)).sum(dim=1)
     if target.is_floating_point():
         return (target * ((1 - epsilon) * costs + epsilon * spread[:, None])).sum(dim=1)
     e = epsilon[target]

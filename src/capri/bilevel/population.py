@@ -29,7 +29,7 @@ from torch.nn.utils import vector_to_parameters
 from capri._checks import InputError
 from capri.bilevel.strategy_map import StrategyMap, StrategyTensors
 from capri.dictionary import INTERCEPT
-from capri.strategy import SMOOTHING_MAX
+from capri.strategy import delta_logit, smoothing_logit
 
 Points: TypeAlias = NDArray[np.float64]
 #: How far W is expected from where it starts: along a direction of D (of spread 1 over the classes), and its constant.
@@ -41,7 +41,6 @@ BEST, CANDIDATES, SHARE = 3, 400, 0.35
 PRIOR = 5e-4  # λ
 MOST = 60  # numbers in W that a population can search
 SAME = 1e-3  # strategies that differ by less are one
-LEAST_SMOOTHING = 1e-4  # as a share of the most: what is smoothed less counts as this, since W cannot say 0
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ class Space:
         return StrategyTensors(*made)
 
     def points(self, strategies: StrategyTensors) -> Points:
-        """Where strategies lie, as nearly as D can say it.
+        """Where strategies lie in l, Δ and ε, as nearly as D can say it; ω stays at the start.
 
         Parameters
         ----------
@@ -127,7 +126,7 @@ class Space:
         l, delta, smoothing = (t.double().numpy() for t in (strategies.l, strategies.delta, strategies.smoothing))
         wanted = {
             "w_l": (self.map.D, l - l.mean(axis=1, keepdims=True)),
-            "w_delta": (self.map.D1, np.log(delta)),
+            "w_delta": (self.map.D1, delta_logit(delta, self.map.delta_form)),
             "w_smoothing": (self.map.D1, smoothing_logit(smoothing)),
         }
         parts = []
@@ -169,12 +168,6 @@ class Space:
         moved = self.weights(z[None])
         self.map.load_state_dict({**self.map.state_dict(), **{name: w[0] for name, w in moved.items()}})
         return self.map
-
-
-def smoothing_logit(epsilon: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The x of ε = ½·sigmoid(x)."""
-    share = np.clip(epsilon / SMOOTHING_MAX, LEAST_SMOOTHING, 1 - LEAST_SMOOTHING)
-    return np.log(share) - np.log1p(-share)
 
 
 @dataclass(frozen=True)

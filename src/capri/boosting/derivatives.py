@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 def masses(strategy: Strategy, labels: Ints) -> Floats:
     """t: how much of each class the loss of each sample asks for, (n_samples, K)."""
     epsilon = strategy.smoothing[labels]
-    found = epsilon[:, None] * (strategy.omega * strategy.spread)
+    found = epsilon[:, None] * (strategy.omega * strategy.smoothed_to)
     found[np.arange(len(labels)), labels] += (1 - epsilon) * strategy.omega[labels]
     return np.asarray(found)
 

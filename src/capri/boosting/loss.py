@@ -192,7 +192,7 @@ def catboost_loss(strategy: Strategy) -> Any:
     CatBoost calls it for one sample at a time and has Numba compile the methods, so they are written out in loops, and
     know the strategy by closure: a method that is compiled must not look at its object.
     """
-    k, spread = strategy.n_classes, strategy.omega * strategy.spread
+    k, spread = strategy.n_classes, strategy.omega * strategy.smoothed_to
     delta, l, omega, smoothing = strategy.delta, strategy.l, strategy.omega, strategy.smoothing
     mean_weight = float(spread.sum())
 

@@ -26,18 +26,18 @@ from torch import Tensor
 from capri._checks import InputError
 from capri.attributes import Attributes
 from capri.bilevel.out_of_fold import sharpness
-from capri.bilevel.population import PRIOR, Generation, Points, Space, evolve, smoothing_logit
-from capri.bilevel.strategy_map import Dictionaries, StrategyMap, StrategyTensors
+from capri.bilevel.population import PRIOR, Generation, Points, Space, evolve
+from capri.bilevel.strategy_map import SMOOTHING_START, Dictionaries, StrategyMap, StrategyTensors
 from capri.bilevel.unrolled import JudgedTraining, unrolled_search
 from capri.data.splits import Splits
 from capri.evidence import gather
 from capri.policy import Policy
-from capri.strategy import Strategy
+from capri.strategy import Strategy, delta_logit, smoothing_logit
 from capri.train import artefacts
 from capri.train.checkpoints import AtomicCheckpointIO
 from capri.train.config import SUMMARY
 from capri.train.experiment import identity, make_model
-from capri.train.judgements import JUDGED, Judgements, judge_of
+from capri.train.judgements import JUDGED, Judgements, judged_by
 from capri.train.judging import Judge, judge_by_folds, judge_by_proxy, judge_by_validation
 from capri.train.ledger import Ledger
 from capri.train.proxy import Features, proxy_features
@@ -141,7 +141,7 @@ def find(config: SearchRun, splits: Splits, judge: Judge) -> Found:
     best = {kind: min((v, i) for i, v in enumerate(values) if named[i].kind == kind)[1] for kind in _kinds(named)}
     _say("  ".join(f"{named[i].name}: {values[i]:.4f}" for i in best.values()))
     start = min((i for kind, i in best.items() if kind != "cross-entropy"), key=lambda i: values[i])
-    attributes = _attributes(config, splits, errors[best["LA"]], judge)
+    attributes = _attributes(config, splits, _difficulty(named, errors), judge)
     space = Space.of(_map(config, attributes, named[start].strategy))
     trajectory = Trajectory()
     trajectory.begin(0, float(np.nanstd(errors[best["LA"]])), errors[best["LA"]])
@@ -155,7 +155,7 @@ def find(config: SearchRun, splits: Splits, judge: Judge) -> Found:
 
 def _known(config: SearchRun, splits: Splits, judge: Judge, named: list[Named]) -> Judgements:
     """What is known before the search: judgements of an earlier one, or else the named losses, judged now."""
-    who, names = judge_of(config, splits), tuple(n.name for n in named)
+    who, names = judged_by(config, splits), tuple(n.name for n in named)
     if not config.search.known:
         strategies = stacked([n.strategy for n in named])
         return Judgements(who, names, strategies, judge.errors("named losses", strategies))
@@ -175,8 +175,11 @@ def _generations(
     that was judged."""
     z = space.points(known.strategies)
     taken = space.says(z, known.strategies) | (np.arange(len(z)) < n_named)
-    if len(z) > n_named:
-        _say(f"{taken.sum()} of {len(z)} strategies that {config.search.known} knows are strategies of this W")
+    if config.search.known:
+        _say(
+            f"taken over from {config.search.known}: {n_named} named losses, and {taken[n_named:].sum()} of "
+            f"{len(z) - n_named} other strategies, which are strategies of this W"
+        )
     count, judged, errors = 0, known, known.errors[taken]
 
     def judge_generation(points: Points) -> Points:
@@ -267,8 +270,15 @@ def _strategy(tensors: StrategyTensors) -> Strategy:
     return Strategy(**{name: values[0].double().numpy() for name, values in tensors._asdict().items()})
 
 
+def _difficulty(named: Sequence[Named], errors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The class errors of logit adjustment with the least balanced error, whatever the objective: so W is a map by the
+    same D for all of them, and judgements can be taken over."""
+    of_la = errors[: len(named)][[n.kind == "LA" for n in named]]
+    return np.asarray(of_la[np.nanmean(of_la, axis=1).argmin()])
+
+
 def _attributes(config: SearchRun, splits: Splits, errors: NDArray[np.float64], judge: Judge) -> Attributes:
-    """Difficulty is the error out of fold of the best logit adjustment."""
+    """Difficulty is an error on samples that have not trained."""
     known = replace(known_before(config.search, splits), errors=errors, n_samples=judge.validation.counts)
     found = gather(known, config.search.attributes, splits.class_names)
     assert found is not None
@@ -280,12 +290,14 @@ def _map(config: SearchRun, attributes: Attributes, start: Strategy) -> Strategy
     s = config.search
     dictionaries = Dictionaries.of(attributes, len(start.l), s.scaling)  # type: ignore[arg-type]
     made = StrategyMap(dictionaries, s.parts, delta_form=s.delta_form, start_l=start.l)  # type: ignore[arg-type]
-    if "delta" in s.parts and s.delta_form == "exp":
-        wanted = np.linalg.lstsq(dictionaries.lifted.values, np.log(start.delta), rcond=None)[0]
-        made.w_delta.data.copy_(torch.from_numpy(wanted))
-    if "smoothing" in s.parts:
-        wanted = np.linalg.lstsq(dictionaries.lifted.values, smoothing_logit(start.smoothing), rcond=None)[0]
-        made.w_smoothing.data.copy_(torch.from_numpy(wanted))
+    wanted = {"delta": delta_logit(start.delta, s.delta_form), "smoothing": smoothing_logit(start.smoothing)}
+    if s.delta_form == "normalized":
+        del wanted["delta"]  # it cannot say Δ = 1
+    if s.method == "unrolled":  # a derivative does not leave the flat end of the sigmoid
+        wanted["smoothing"] = np.maximum(wanted["smoothing"], SMOOTHING_START)
+    for part in wanted.keys() & set(s.parts):
+        found = np.linalg.lstsq(dictionaries.lifted.values, wanted[part], rcond=None)[0]
+        made.get_parameter(f"w_{part}").data.copy_(torch.from_numpy(found))
     return made
 
 
@@ -376,5 +388,5 @@ def _finish(
         **artefacts.provenance(),
         "config": config.to_mapping(),
     }
-    artefacts.write_summary(folder / SUMMARY, summary, "policy.json", "trajectory.npz", "finalists.csv")
+    artefacts.write_summary(folder / SUMMARY, summary, "policy.json", "trajectory.npz", "finalists.csv", JUDGED)
     return summary

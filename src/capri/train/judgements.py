@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -21,8 +21,9 @@ from capri._checks import InputError
 from capri._files import open_regular, write_atomically
 from capri.bilevel.strategy_map import StrategyTensors
 from capri.data.splits import Splits
+from capri.train.config import TrainerConfig
 from capri.train.experiment import identity
-from capri.train.search_config import SearchRun
+from capri.train.search_config import POPULATIONS, SearchRun
 
 JUDGED = "judged.npz"
 
@@ -31,11 +32,11 @@ JUDGED = "judged.npz"
 class Judgements:
     """Strategies by name, and their class errors.
 
-    judge: a digest of who judged, `judge_of`. names: (P,). strategies: (P, K) each. errors: (P, K), NaN where no sample
+    who: a digest of who judged, `judged_by`. names: (P,). strategies: (P, K) each. errors: (P, K), NaN where no sample
     of a class judges.
     """
 
-    judge: str
+    who: str
     names: tuple[str, ...]
     strategies: StrategyTensors
     errors: NDArray[np.float64]
@@ -44,7 +45,7 @@ class Judgements:
         """These, and more under one name."""
         joined = (torch.cat(pair) for pair in zip(self.strategies, strategies, strict=True))
         return type(self)(
-            self.judge,
+            self.who,
             (*self.names, *[name] * len(errors)),
             StrategyTensors(*joined),
             np.concatenate([self.errors, errors]),
@@ -55,19 +56,19 @@ class Judgements:
         parts = {name: part.numpy() for name, part in self.strategies._asdict().items()}
         buffer = io.BytesIO()
         np.savez_compressed(
-            buffer, judge=np.array(self.judge), names=np.array(self.names), errors=self.errors, allow_pickle=False,
+            buffer, who=np.array(self.who), names=np.array(self.names), errors=self.errors, allow_pickle=False,
             **parts,
         )  # fmt: skip
         write_atomically(path, buffer.getvalue())
 
     @classmethod
-    def load(cls, path: str | Path, judge: str) -> Self:
+    def load(cls, path: str | Path, who: str) -> Self:
         """What an earlier search has judged; refused where other data, other folds or another training judged it."""
         try:
             with open_regular(path) as stream:
                 file = Npz(stream)
                 parts = (torch.from_numpy(file.get(part)).float() for part in StrategyTensors._fields)
-                stored, names = str(file.get("judge")), tuple(map(str, file.get("names")))
+                stored, names = str(file.get("who")), tuple(map(str, file.get("names")))
                 strategies, errors = StrategyTensors(*parts), file.get("errors").astype(np.float64)
         except OSError as error:
             raise InputError(f"search.known: {path} cannot be read ({error.strerror or error}).") from None
@@ -75,11 +76,12 @@ class Judgements:
             raise InputError(
                 f"search.known: {path} is no file of judgements ({error}); searches by populations leave one, {JUDGED}."
             ) from None
-        if stored != judge:
+        if stored != who:
             raise InputError(
-                f"search.known: {path} was judged by other samples, folds or training than this search would judge by; "
-                "search the same data with the same settings of data, model, optimizer, schedule, trainer, seed and "
-                "search.folds, or leave search.known out."
+                f"search.known: {path} was judged by other samples, folds or training than this search would judge by. "
+                "The settings of data, model, optimizer and schedule, seed, trainer.batch_size, search.folds, "
+                "search.epochs (or trainer.max_epochs) and search.precision (auto differs by processor) must be those "
+                "of the search that left it; or leave search.known out."
             )
         shape = (len(names), errors.shape[-1] if errors.ndim else 0)
         fits = errors.shape == shape and all(part.shape == shape for part in strategies)
@@ -95,8 +97,10 @@ def _sound(strategies: StrategyTensors, errors: NDArray[np.float64]) -> bool:
     return finite and within and bool((strategies.delta > 0).all())
 
 
-def judge_of(config: SearchRun, splits: Splits) -> str:
-    """A digest of all that decides a judgement: data, training, folds."""
-    s = config.search
-    who = identity(config.training(), splits)
-    return hashlib.sha256(repr((who, s.folds, config.search_epochs, s.precision)).encode()).hexdigest()[:16]
+def judged_by(config: SearchRun, splits: Splits) -> str:
+    """A digest of all that decides a judgement: data, training, folds, and the code."""
+    heads = replace(
+        config.training(), preset="", trainer=replace(TrainerConfig(), batch_size=config.trainer.batch_size)
+    )
+    decides = identity(heads, splits), config.search.folds, config.search_epochs, config.search.precision, POPULATIONS
+    return hashlib.sha256(repr(decides).encode()).hexdigest()[:16]

@@ -154,6 +154,11 @@ class SearchRun(Config):
             raise InputError(f"search.momentum is {s.momentum}; it must lie in [0, 1).")
         if not 0 <= s.average <= 1:
             raise InputError(f"search.average is {s.average}; it must lie in [0, 1].")
+        if s.precision == "bf16-mixed" and self.method not in HEADS:
+            raise InputError(
+                f"search.precision is 'bf16-mixed', and a search by {self.method} goes by derivatives, in single "
+                "precision; leave it out."
+            )
         if s.known and self.method != "population":
             raise InputError(
                 f"search.known names judgements, which a search by {self.method} cannot take over; leave it out, or "

@@ -3,6 +3,8 @@
 search/     config.toml, checkpoints, metrics.csv, class_errors.csv as in training, and
             policy.json       the strategy found so far, each epoch; `capri retrain --policy` takes it
             trajectory.npz    W, objective, class errors over time
+            finalists.csv     where networks were trained to the end: what was compared in the end
+            judged.npz        and all strategies that were judged, with their class errors, for `search.known`
             alpha.png         α curves
             summary.json      how the search ended, the spread of class errors when it began
 retrain/    a training run on all the training data with the found strategy
