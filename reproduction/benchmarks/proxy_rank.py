@@ -69,7 +69,10 @@ def used(loss: LossConfig) -> LossConfig:
     """With the numbers that its strategy does not look at as they are by default."""
     looks = {"la": ("tau",), "vs": ("tau", "gamma"), "cdt": ("gamma",), "weighted": ("weights",)}.get(loss.strategy, ())
     return LossConfig(
-        strategy=loss.strategy, label_smoothing=loss.label_smoothing, **{name: getattr(loss, name) for name in looks}
+        strategy=loss.strategy,
+        label_smoothing=loss.label_smoothing,
+        scale=loss.scale,
+        **{name: getattr(loss, name) for name in looks},
     )
 
 
@@ -78,7 +81,7 @@ def title(loss: LossConfig) -> str:
     plain = LossConfig(strategy=loss.strategy)
     shown = ["tau"] if loss.strategy == "la" else ["tau", "gamma"] if loss.strategy == "vs" else []
     shown += ["gamma"] if loss.strategy == "cdt" else []
-    shown += [n for n in ("label_smoothing", "weights") if getattr(loss, n) != getattr(plain, n)]
+    shown += [n for n in ("label_smoothing", "scale", "weights") if getattr(loss, n) != getattr(plain, n)]
     return ", ".join([loss.strategy, *(f"{name} {getattr(loss, name)}" for name in shown)])
 
 

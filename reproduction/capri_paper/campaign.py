@@ -44,11 +44,11 @@ class Stage:
 _MAIN = ("la", "ce", "vs", "cdt", "posthoc", "retrain", "cap", "plain")
 _PROXIES = ("proxy freq", "proxy freq_diff")
 _FIRST = ("la", "vs", "ce", "cap")  # of whom three seeds are wanted before the others
-_RIVALS = ("vs", "la smoothed", "vs smoothed")
+_RIVALS = ("vs", "la scaled", "la smoothed", "vs smoothed")
 _SEARCHES = (*_RIVALS, "freq smoothed", "freq_diff smoothed", "freq population", "freq_diff population")
 STAGES = (
-    Stage("searches", "clinc150-lt", (0, 1, 2), _SEARCHES[:5]),
-    Stage("searches", "cifar100-lt-features", (0, 1, 2), _SEARCHES[:5]),
+    Stage("searches", "clinc150-lt", (0, 1, 2), _SEARCHES[:6]),
+    Stage("searches", "cifar100-lt-features", (0, 1, 2), _SEARCHES[:6]),
     Stage("balanced", "cifar10-lt", (0,), _MAIN),
     Stage("balanced", "cifar100-lt", (0,), _MAIN),
     Stage("balanced", "cifar10-lt", (0,), _PROXIES),

@@ -30,6 +30,7 @@ OF_POPULATIONS = ("folds", "generations", "population")
 #: Settings of a run that came later, at which it does what it did before: then they are not in the key.
 NEUTRAL_RUN: Mapping[str, Mapping[str, Any]] = {
     "data": {"operations": "none", "cutout": 0},
+    "loss": {"scale": 1.0},
     "optimizer": {"sam": 0.0, "sam_every": 1},
     "trainer": {"ema": 0.0},
     "search": {
@@ -169,8 +170,8 @@ def _search_constants(method: str, parts: Sequence[str]) -> dict[str, Any]:
     smoothed = _smoothing_constants("smoothing" in parts)
     if method not in WHOLE:
         return smoothed
-    proxy = {"PROXIES": PROXIES} if method == "proxy" else {}
-    return {"POPULATIONS": POPULATIONS, **proxy, **smoothed} | _constants(dictionary, "ORDERED_TOLERANCE")
+    version = {"PROXIES": PROXIES} if method == "proxy" else {"POPULATIONS": POPULATIONS}
+    return {**version, **smoothed} | _constants(dictionary, "ORDERED_TOLERANCE")
 
 
 def _smoothing_constants(smooths: bool) -> dict[str, Any]:

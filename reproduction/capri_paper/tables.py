@@ -428,6 +428,7 @@ SEARCHES_TABLE = Table(
         "la": "LA",
         "cdt": "CDT",
         "vs": "VS",
+        "la scaled": "LA, scaled",
         "la smoothed": "LA with label smoothing",
         "vs smoothed": "VS with label smoothing",
         "plain": "plain, one step (AutoBalance)",
@@ -449,9 +450,10 @@ SEARCHES_TABLE = Table(
     _searches_cell,
     beyond="Which search: one step, or populations judged at the end of training",
     note="Test errors after retraining. A search by populations returns what its evidence chooses, which may be "
-    "cross-entropy, LA (smoothed or not) or VS. LA, CDT and VS are tuned on a fifth of the training data; label "
-    "smoothing beside LA and VS is alike for all classes and tuned with them. With label noise the folds that judge "
-    "are noisy, too; the fifth that validates is clean, for it as for LA, CDT, VS and the searches by one step.",
+    "cross-entropy, LA (scaled, smoothed, or neither) or VS. LA, CDT and VS are tuned on a fifth of the training data; "
+    "a scale (one multiplier) and label smoothing beside them are alike for all classes and tuned with them. With "
+    "label noise the folds that judge are noisy, too; the fifth that validates is clean, for it as for LA, CDT, VS and "
+    "the searches by one step.",
 )
 
 SEARCHED = {"cvar:0.2": "CVaR 0.2", "sdev": "sdev"}

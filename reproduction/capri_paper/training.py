@@ -50,8 +50,9 @@ class Source:
 
 _TAUS, _GAMMAS = (0.5, 1.0, 1.5, 2.0, 3.0), (0.05, 0.1, 0.2, 0.3)
 _HEADS: Mapping[str, Any] = {"taus": _TAUS, "gammas": _GAMMAS, "pairs": tuple(product(_TAUS, _GAMMAS))}
-#: The same with label smoothing, alike for all classes: which settings, and their values.
-_SMOOTHED: Mapping[str, tuple[list[str], tuple[Any, ...]]] = {
+#: LA and VS with one multiplier, or one label smoothing, for all classes: which settings, and their values.
+_FURTHER: Mapping[str, tuple[list[str], tuple[Any, ...]]] = {
+    "la scaled": (["loss.tau", "loss.scale"], tuple(product((0.5, 1.0, 2.0, 3.0), (0.3, 0.1, 0.03)))),
     "la smoothed": (
         ["loss.tau", "loss.label_smoothing"],
         tuple(product((0.25, 0.5, 1.0, 1.5), (0.05, 0.1, 0.2, 0.4))),
@@ -119,8 +120,8 @@ def train(data: str, seed: int, size: Size, *changes: str) -> Unit:
 def grid(data: str, seed: int, size: Size, strategy: str, objective: str = "balanced") -> Unit:
     """A named strategy, its parameter chosen on a fifth of the training data for an objective, then trained on all.
 
-    "la smoothed" and "vs smoothed" have label smoothing besides, alike for all classes. It rests on a run for each
-    value on 80/20, where there is a choice, and on one of those on all, one for each value.
+    "la scaled", "la smoothed" and "vs smoothed" have one multiplier, or one label smoothing, besides. It rests on a run
+    for each value on 80/20, where there is a choice, and on one of those on all, one for each value.
     """
     name = _source(data, size)
     source = SOURCES[name]
@@ -128,7 +129,7 @@ def grid(data: str, seed: int, size: Size, strategy: str, objective: str = "bala
         "la": ("loss.tau", source.taus),
         "cdt": ("loss.gamma", source.gammas),
         "vs": (["loss.tau", "loss.gamma"], source.pairs),
-        **_SMOOTHED,
+        **_FURTHER,
     }[strategy]
     runs = [(f"loss.strategy={strategy.split()[0]}", *_assigned(setting, value)) for value in values]
     tried = [train(name, seed, size, *run, FIFTH) for run in runs] if len(values) > 1 else []

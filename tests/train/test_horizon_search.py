@@ -43,7 +43,7 @@ def test_search_retrain_evaluate(settings, tmp_path):
     assert said.exit_code == 0, said.output
     assert "← chosen" in said.output
     rows = list(csv.DictReader((out / "search" / "finalists.csv").read_text().splitlines()))
-    named = ["cross-entropy", "LA", "VS", "LA with label smoothing"]
+    named = ["cross-entropy", "LA", "VS", "scaled LA", "smoothed LA"]
     assert [row["loss"].split(",")[0].split(":")[0] for row in rows] == [*named, "CAP"]
     policy = Policy.load(out / "search" / "policy.json")
     assert policy.side == "loss"
@@ -184,7 +184,7 @@ def test_what_was_judged_serves_another_objective_and_other_attributes(settings,
     summary = run_search(settings, tmp_path / "second", *changes)
     assert judged == ["generation 1", "finalists, folds 1", "finalists, folds 2"]
     assert summary["objective"] == "sdev"
-    assert "26 named losses, and 8 of 8 other strategies" in capsys.readouterr().out
+    assert "32 named losses, and 8 of 8 other strategies" in capsys.readouterr().out
     with np.load(known) as first, np.load(tmp_path / "second" / JUDGED) as second:
         assert list(second["names"]) == [*first["names"], *4 * ["generation 1"]]
         np.testing.assert_array_equal(second["errors"][: len(first["errors"])], first["errors"])

@@ -101,6 +101,7 @@ class LossConfig:
     transfer: Literal["unchanged", "inverse"] = option(
         "unchanged", "for policies from `capri tune`: unchanged takes Δ and l as tuned (the paper), inverse 1/Δ and l/Δ"
     )
+    scale: float = option(1.0, "one multiplier Δ of the scores for all classes, besides that of the strategy; 1: none")
     label_smoothing: float = option(0.0, "share of each target that is spread over the classes, by softmax(l); 0: none")
 
 
@@ -211,6 +212,8 @@ class Config:
                 "optimizer.sam is set and trainer.precision '16-mixed', in which the gradient of its step up may "
                 "vanish; use bf16-mixed or 32-true."
             )
+        if not self.loss.scale > 0:
+            raise InputError(f"loss.scale is {self.loss.scale}; it must be positive.")
         self._check_augmentation()
         self.check_per_class("data.counts", "loss.weights")
 

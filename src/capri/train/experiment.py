@@ -198,8 +198,9 @@ def module_settings(config: Config, splits: Splits) -> dict[str, Any]:
 
 
 def make_strategy(config: LossConfig, splits: Splits) -> Strategy:
-    """The strategy to train with, with label smoothing as configured, or as a policy has it."""
+    """The strategy to train with, scaled and with label smoothing as configured, or as a policy has it."""
     strategy = _named_strategy(config, splits)
+    strategy = replace(strategy, delta=config.scale * strategy.delta)
     if not config.label_smoothing:
         return strategy
     if strategy.smoothing.any():

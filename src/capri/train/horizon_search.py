@@ -44,7 +44,17 @@ from capri.train.proxy import Features, proxy_features
 from capri.train.recorder import write_csv
 from capri.train.runner import begun
 from capri.train.search import known_before
-from capri.train.search_config import FOLDED, GAMMAS, PLAIN, SMOOTHED_TAUS, SMOOTHINGS, TAUS, SearchRun
+from capri.train.search_config import (
+    FOLDED,
+    GAMMAS,
+    PLAIN,
+    SCALED_TAUS,
+    SCALES,
+    SMOOTHED_TAUS,
+    SMOOTHINGS,
+    TAUS,
+    SearchRun,
+)
 from capri.train.trajectory import Trajectory, plot_trajectory
 
 FRESH = 2  # judgements that decide in the end
@@ -59,29 +69,49 @@ class Named:
     strategy: Strategy
 
 
-def named_losses(counts: NDArray[np.int64], *, smoothing: bool = False) -> list[Named]:
+def named_losses(counts: NDArray[np.int64], *, scaled: bool = False, smoothed: bool = False) -> list[Named]:
     """What has names: cross-entropy, logit adjustment and VS, whose numbers are on a grid.
 
-    smoothing: LA with label smoothing, too, which makes another network, to which other offsets belong.
+    scaled, smoothed: LA with one multiplier, or one label smoothing, for all classes, too. These make another network,
+    to which other offsets belong.
     """
+    la = partial(Strategy.logit_adjustment, counts)
     found = [Named("cross-entropy", "cross-entropy", Strategy.of(len(counts)))]
-    found += [Named("LA", f"LA, τ = {tau:g}", Strategy.logit_adjustment(counts, tau)) for tau in TAUS]
+    found += [Named("LA", f"LA, τ = {tau:g}", la(tau)) for tau in TAUS]
     found += [
         Named("VS", f"VS, τ = {tau:g}, γ = {gamma:g}", Strategy.vs(counts, tau, gamma))
         for tau in TAUS[:-1]
         for gamma in GAMMAS
     ]
-    if smoothing:
+    if scaled:
+        found += [
+            Named("scaled LA", f"scaled LA, τ = {tau:g}, Δ = {scale:g}", replace(la(tau), delta=every(counts, scale)))
+            for tau in SCALED_TAUS
+            for scale in SCALES
+        ]
+    if smoothed:
         found += [
             Named(
-                "smoothed LA",
-                f"LA with label smoothing, τ = {tau:g}, ε = {epsilon:g}",
-                replace(Strategy.logit_adjustment(counts, tau), smoothing=np.full(len(counts), epsilon)),
+                "smoothed LA", f"smoothed LA, τ = {tau:g}, ε = {epsilon:g}",
+                replace(la(tau), smoothing=every(counts, epsilon)),
             )
             for tau in SMOOTHED_TAUS
             for epsilon in SMOOTHINGS
-        ]
+        ]  # fmt: skip
     return found
+
+
+def named_for(config: SearchRun, counts: NDArray[np.int64]) -> list[Named]:
+    """Those that a search compares itself with: what it can do, they can. The scale of a head on the features of a
+    network says nothing of the network's own."""
+    parts = config.search.parts
+    scaled = "delta" in parts and config.method in FOLDED
+    return named_losses(counts, scaled=scaled, smoothed="smoothing" in parts)
+
+
+def every(counts: NDArray[np.int64], value: float) -> NDArray[np.float64]:
+    """The same for every class."""
+    return np.full(len(counts), value)
 
 
 @dataclass(frozen=True)
@@ -134,7 +164,7 @@ def _check(config: SearchRun) -> None:
 
 def find(config: SearchRun, splits: Splits, judge: Judge) -> Found:
     """Named losses, generations, and the evidence."""
-    named = named_losses(splits.train_counts, smoothing="smoothing" in config.search.parts)
+    named = named_for(config, splits.train_counts)
     known = _known(config, splits, judge, named)
     errors = known.errors[: len(named)]
     values = judge.values(errors)
@@ -303,7 +333,7 @@ def _map(config: SearchRun, attributes: Attributes, start: Strategy) -> Strategy
 
 def _describe(config: SearchRun, splits: Splits) -> str:
     counts, s = splits.train_counts, config.search
-    named = named_losses(counts, smoothing="smoothing" in s.parts)
+    named = named_for(config, counts)
     known = 0 if s.known else len(named)
     strategies = known + s.generations * s.population + FRESH * (len(_kinds(named)) + 1)
     generations, epochs = f"{s.generations} generations of {s.population}", f"{config.search_epochs} epochs"

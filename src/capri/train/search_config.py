@@ -20,9 +20,10 @@ FOLDED = ("population", "unrolled")  # methods in which folds of the training sa
 WHOLE = (*FOLDED, "proxy")  # methods that see the end of training
 HEADS = ("population", "proxy")  # methods in which many heads judge, side by side
 TAUS, GAMMAS = (0.5, 1.0, 1.5, 2.0, 3.0), (0.1, 0.2, 0.3)  # of LA and VS, which searches of these judge first
-SMOOTHED_TAUS, SMOOTHINGS = (0.5, 1.0, 1.5, 2.0), (0.05, 0.2)  # of LA with label smoothing, where that is searched
-POPULATIONS = 2  # version of the search by populations: raise it where another strategy would be found
-PROXIES = 1  # the same of what the proxy adds to it
+SMOOTHED_TAUS, SMOOTHINGS = (0.5, 1.0, 1.5, 2.0), (0.1, 0.4)  # of LA with label smoothing, where that is searched
+SCALED_TAUS, SCALES = (1.0, 2.0, 3.0), (0.3, 0.1)  # of LA with one multiplier for all classes, in searches by folds
+POPULATIONS = 3  # version of the search by populations: raise it where another strategy would be found
+PROXIES = 1  # the same of the search by proxy
 LEAST: Mapping[str, float] = {
     "search.epochs": 0, "search.warmup_epochs": 0, "search.every": 1, "search.batch_size": 0, "search.lr": 0,
     "search.weight_decay": 0, "search.prior": 0, "search.damping": 0, "search.iterations": 1, "search.terms": 0,
