@@ -72,6 +72,8 @@ def test_the_file_goes_over_the_preset_and_set_over_the_file(tmp_path):
         ("trainer.devices=0", r"trainer.devices is 0; it must be at least 1"),
         ("data.augment=1", r"must be true or false"),
         ("data.val_fraction=1.2", r"data.val_fraction is 1.2; it must lie in \[0, 1\)"),
+        ("loss.scale=0", "loss.scale is 0.0; it must be positive"),
+        ("loss.scale=nan", "loss.scale is nan; it must be positive"),
         ("loss.label_smoothing=1.5", r"loss.label_smoothing is 1.5; it must lie in \[0, 1\)"),
         ("loss.strategy=weight", r"must be one of 'ce', .* Did you mean 'weighted'"),
         ("schedule.milestones=3", r"must be a list"),

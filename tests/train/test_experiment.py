@@ -77,6 +77,14 @@ def test_label_smoothing_is_of_the_strategy(splits, tmp_path):
     np.testing.assert_array_equal(make_strategy(replace(own, label_smoothing=0.1), splits).smoothing, [0.1] * 3)
 
 
+def test_a_scale_is_one_multiplier_for_all_classes(splits):
+    plain, scaled = (make_strategy(LossConfig(strategy="vs", scale=scale), splits) for scale in (1.0, 0.1))
+    np.testing.assert_allclose(scaled.delta, 0.1 * plain.delta)
+    np.testing.assert_array_equal(scaled.l, plain.l)
+    x, y = np.array([[3.0, -1.0, 2.0]]), [1]
+    np.testing.assert_allclose(scaled.loss(10 * x, y), plain.loss(x, y))
+
+
 def test_models_fit_their_data(splits):
     with pytest.raises(InputError, match="does not take cifar10-lt; use resnet32 or resnet50"):
         make_model(resolve(assignments=["model.name=mlp"]), splits)
