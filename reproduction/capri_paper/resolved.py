@@ -13,7 +13,7 @@ from typing import Any
 from capri import dictionary, packs
 from capri.extension import data_digest
 from capri.train.config import Config, resolve
-from capri.train.search_config import POPULATIONS, PROXIES, WHOLE, SearchRun, resolve_search
+from capri.train.search_config import POPULATIONS, PROXIES, SPREAD_GUARD, WHOLE, SearchRun, resolve_search
 from capri.train.settings import build, merge, parse_assignments
 
 DIGITS = "digits"  # the folder of data that come from scikit-learn and lie with the results
@@ -160,18 +160,19 @@ def with_constants(settings: Mapping[str, Any]) -> dict[str, Any]:
         search = run["search"]
         plain = list(search["attributes"]) == ["identity"]
         found |= {} if plain else dictionary_constants()
-        found |= _search_constants(search.get("method", "one-step"), search["parts"])
+        found |= _search_constants(search.get("method", "one-step"), search["parts"], search["objective"])
         return {**settings, "constants": found}
     return {**settings, **({"constants": found} if found else {})}
 
 
-def _search_constants(method: str, parts: Sequence[str]) -> dict[str, Any]:
+def _search_constants(method: str, parts: Sequence[str], objective: str) -> dict[str, Any]:
     """Of a search that sees the end of training, whose own constants load torch: versions stand for them."""
     smoothed = _smoothing_constants("smoothing" in parts)
     if method not in WHOLE:
         return smoothed
     version = {"PROXIES": PROXIES} if method == "proxy" else {"POPULATIONS": POPULATIONS}
-    return {**version, **smoothed} | _constants(dictionary, "ORDERED_TOLERANCE")
+    guard = {"SPREAD_GUARD": SPREAD_GUARD} if objective == "sdev" else {}
+    return {**version, **guard, **smoothed} | _constants(dictionary, "ORDERED_TOLERANCE")
 
 
 def _smoothing_constants(smooths: bool) -> dict[str, Any]:

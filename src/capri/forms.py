@@ -473,3 +473,20 @@ def exact_importance(objective: Evaluator, context: ClassContext) -> Vector | No
         c = (price - np.diag(costs)) * context.shares
         return c if same and c.min() > 0 else None
     return None
+
+
+def is_spread(objective: object) -> bool:
+    """Is the objective the spread of the errors and nothing else?
+
+    Parameters
+    ----------
+    objective : object
+        An evaluator.
+
+    Returns
+    -------
+    bool
+    """
+    if not isinstance(objective, Form) or objective.geometric or objective.ranked:
+        return False
+    return bool(objective.deviation > 0 and not objective.linear.any())

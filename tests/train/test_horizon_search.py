@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from capri.policy import Policy
 from capri.train import horizon_search, search_runner
 from capri.train.experiment import make_data
 from capri.train.judgements import JUDGED
+from capri.train.judging import judge_by_folds
 from capri.train.proxy import Features
 from capri.train.search_config import resolve_search
 
@@ -160,6 +162,20 @@ def test_the_validation_part_judges_where_there_are_no_folds(settings, tmp_path,
     assert f"{len(splits.val)} validation (per-class split of train)" in said
     assert "balanced on validation, other orders of samples" in said
     assert np.isfinite(summary["value"])
+
+
+def test_a_spread_is_not_bought_with_worse_classes(settings, tmp_path):
+    """All classes equally wrong have no spread: what is above cross-entropy's balanced error counts against it."""
+    config = resolve_search(preset="features", out=str(tmp_path), assignments=[*settings, "search.objective=sdev"])
+    splits = make_data(config).splits
+    judge = judge_by_folds(config, splits, None)
+    unadjusted = np.linspace(0.1, 0.6, splits.n_classes)
+    equal, better = np.full((1, splits.n_classes), 0.9), 0.8 * unadjusted[None]
+    assert judge.values(equal)[0] == pytest.approx(0, abs=1e-12)
+    assert judge.values(equal, unadjusted)[0] == pytest.approx(2 * (0.9 - 0.35))
+    assert judge.values(better, unadjusted)[0] == pytest.approx(0.8 * unadjusted.std())
+    balanced = judge_by_folds(replace(config, search=replace(config.search, objective="balanced")), splits, None)
+    assert balanced.values(equal, unadjusted)[0] == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize("objective", ["cvar:0.2", "sdev", "worst"])

@@ -26,7 +26,7 @@ from capri.constraints import ConstraintLike, as_constraint
 from capri.dictionary import BASIS, BasisFunction, Scaling
 from capri.errors import Absent, softmax
 from capri.evidence import Evidence, gather, own_columns
-from capri.forms import ClassContext, Evaluator, Form, exact_importance
+from capri.forms import ClassContext, exact_importance, is_spread
 from capri.objectives import Objective, ObjectiveLike, as_objective
 from capri.page import Report
 from capri.policy import FLOOR, Policy, ScoreKind, to_logits
@@ -748,7 +748,7 @@ class LogitAdjuster(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: 
             groups=classes.align(self.groups, "groups"),
             class_counts=counts,
         )
-        if self.constraints is None and _is_spread(problem.objective):
+        if self.constraints is None and is_spread(problem.objective):
             problem = problem.derived(constraints=[as_constraint(SPREAD_GUARD)])
         return problem
 
@@ -851,10 +851,3 @@ def _of_screening(*problems: Problem) -> dict[str, Any]:
     """For the policy: which share of the scores the search could not do without, where it was screened."""
     left = [problem.remainder.share for problem in problems if problem.remainder is not None]
     return {"screened": {"left": float(max(left))}} if left else {}
-
-
-def _is_spread(objective: Evaluator) -> bool:
-    """Is the objective the spread of the errors and nothing else?"""
-    if not isinstance(objective, Form) or objective.geometric or objective.ranked:
-        return False
-    return objective.deviation > 0 and not objective.linear.any()

@@ -167,7 +167,7 @@ def find(config: SearchRun, splits: Splits, judge: Judge) -> Found:
     named = named_for(config, splits.train_counts)
     known = _known(config, splits, judge, named)
     errors = known.errors[: len(named)]
-    values = judge.values(errors)
+    values = judge.values(errors, errors[0])
     best = {kind: min((v, i) for i, v in enumerate(values) if named[i].kind == kind)[1] for kind in _kinds(named)}
     _say("  ".join(f"{named[i].name}: {values[i]:.4f}" for i in best.values()))
     start = min((i for kind, i in best.items() if kind != "cross-entropy"), key=lambda i: values[i])
@@ -218,12 +218,12 @@ def _generations(
         strategies = space.strategies(points)
         found = judge.errors(f"generation {count}", strategies)
         judged, errors = judged.plus(f"generation {count}", strategies, found), np.concatenate([errors, found])
-        return judge.values(found)
+        return judge.values(found, known.errors[0])
 
-    s, start = config.search, (z[taken], judge.values(errors))
+    s, start = config.search, (z[taken], judge.values(errors, errors[0]))
     last: Generation | None = None
     for last in evolve(judge_generation, start, generations=s.generations, size=s.population, seed=config.seed):
-        values = judge.values(errors)
+        values = judge.values(errors, errors[0])
         weights = {
             name.removeprefix("w_"): w[0].double().numpy() for name, w in space.weights(last.point[None]).items()
         }
@@ -273,8 +273,9 @@ def _decide(
     finalists = [*rivals, found]
     tensors = stacked([n.strategy for n in finalists])
     fresh = [judge.errors(f"finalists, folds {i}", tensors, judge.afresh(i)) for i in range(1, FRESH + 1)]
-    values = judge.values(np.mean(fresh, axis=0))
-    spread = np.std([judge.values(errors) for errors in fresh], axis=0, ddof=1)
+    together = np.mean(fresh, axis=0)  # cross-entropy comes first
+    values = judge.values(together, together[0])
+    spread = np.std([judge.values(errors, errors[0]) for errors in fresh], axis=0, ddof=1)
     table = [(n.name, float(v), float(s)) for n, v, s in zip(finalists, values, spread, strict=True)]
     return finalists[int(values.argmin())], table
 

@@ -24,6 +24,7 @@ from capri.bilevel.outer_objective import OuterObjective
 from capri.bilevel.side_by_side import Recipe
 from capri.bilevel.strategy_map import StrategyTensors
 from capri.data.splits import Splits
+from capri.forms import is_spread
 from capri.models import LinearHead
 from capri.sampling import stratified_folds
 from capri.train.experiment import make_model
@@ -32,7 +33,7 @@ from capri.train.module import make_optimizer
 from capri.train.proxy import Features
 from capri.train.schedules import learning_rate_factor
 from capri.train.search import outer_objective
-from capri.train.search_config import SearchRun
+from capri.train.search_config import SPREAD_GUARD, SearchRun
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,17 @@ class Judge:
 
         return self.ledger.once(name, judge).numpy()
 
-    def values(self, errors: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The objective of each row."""
-        return np.array([self.objective.evaluator(row[self.objective.present]) for row in errors])
+    def values(self, errors: NDArray[np.float64], unadjusted: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """The objective of each row of class errors.
+
+        unadjusted: class errors of cross-entropy. The spread alone is best where all classes are equally bad, so that
+        `SPREAD_GUARD` times what the balanced error is above that of cross-entropy is added to it.
+        """
+        found = np.array([self.objective.evaluator(row[self.objective.present]) for row in errors])
+        if unadjusted is None or not is_spread(self.objective.evaluator):
+            return found
+        excess = np.nanmean(errors, axis=1) - np.nanmean(unadjusted)
+        return np.asarray(found + SPREAD_GUARD * np.maximum(excess, 0))
 
 
 def judge_by_folds(config: SearchRun, splits: Splits, ledger: Ledger) -> Judge:

@@ -21,6 +21,7 @@ WHOLE = (*FOLDED, "proxy")  # methods that see the end of training
 HEADS = ("population", "proxy")  # methods in which many heads judge, side by side
 TAUS, GAMMAS = (0.5, 1.0, 1.5, 2.0, 3.0), (0.1, 0.2, 0.3)  # of LA and VS, which searches of these judge first
 SMOOTHED_TAUS, SMOOTHINGS = (0.5, 1.0, 1.5, 2.0), (0.1, 0.4)  # of LA with label smoothing, where that is searched
+SPREAD_GUARD = 2.0  # what a spread costs, beside itself, for each unit of balanced error above cross-entropy's
 SCALED_TAUS, SCALES = (1.0, 2.0, 3.0), (0.3, 0.1)  # of LA with one multiplier for all classes, in searches by folds
 POPULATIONS = 3  # version of the search by populations: raise it where another strategy would be found
 PROXIES = 1  # the same of the search by proxy
