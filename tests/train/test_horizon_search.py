@@ -23,7 +23,7 @@ from capri.train.search_config import resolve_search
 QUICK = {
     "data.file": "tail.npz", "data.profile": "exponential", "data.imbalance": 20, "model.name": "linear",
     "trainer.max_epochs": 4, "trainer.batch_size": 32, "trainer.accelerator": "cpu", "optimizer.lr": 0.05,
-    "search.folds": 2, "search.generations": 2, "search.population": 4,
+    "search.folds": 2, "search.generations": 2, "search.population": 4, "search.parts": '["l","delta"]',
 }  # fmt: skip
 
 
@@ -40,7 +40,7 @@ def run_search(settings, out, *changes, resume=False):
 
 def test_search_retrain_evaluate(settings, tmp_path):
     out = tmp_path / "run"
-    flags = ["--preset", "features", *(f"--set={s}" for s in settings)]
+    flags = ["--preset", "features", *(f"--set={s}" for s in settings), "--set=search.parts=[]"]
     said = CliRunner().invoke(commands, ["search", *flags, "--out", str(out)])
     assert said.exit_code == 0, said.output
     assert "← chosen" in said.output
@@ -200,7 +200,7 @@ def test_what_was_judged_serves_another_objective_and_other_attributes(settings,
     summary = run_search(settings, tmp_path / "second", *changes)
     assert judged == ["generation 1", "finalists, folds 1", "finalists, folds 2"]
     assert summary["objective"] == "sdev"
-    assert "32 named losses, and 8 of 8 other strategies" in capsys.readouterr().out
+    assert "24 named losses, and 8 of 8 other strategies" in capsys.readouterr().out
     with np.load(known) as first, np.load(tmp_path / "second" / JUDGED) as second:
         assert list(second["names"]) == [*first["names"], *4 * ["generation 1"]]
         np.testing.assert_array_equal(second["errors"][: len(first["errors"])], first["errors"])
